@@ -1,0 +1,2 @@
+//! The `lightfoot` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Calibration arithmetic and the ledger: decides, never acts.

@@ -1,0 +1,1 @@
+//! One module per format: text, HTML, SVG, folded, pprof, speedscope, Firefox, JSON.

@@ -1,0 +1,1 @@
+//! A profiling run: kernel + process + symbolize + cost -> model::Profile.
