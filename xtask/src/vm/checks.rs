@@ -1,0 +1,131 @@
+//! Checks that need more than a shell: they look at the files that a guest test left in `$OUT`.
+use super::report::{Outcome, TestRun};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Applies the check of this test, if it has one, to a run that passed so far.
+pub fn judge(name: &str, mut run: TestRun) -> TestRun {
+    let check: fn(&BTreeMap<String, Vec<u8>>) -> Result<()> = match name {
+        "profile" => profile,
+        _ => return run,
+    };
+    if run.outcome == Outcome::Passed
+        && let Err(error) = check(&run.files)
+    {
+        run.outcome = Outcome::Failed(format!("{error:#}"));
+    }
+    run
+}
+
+/// Points that a share may be off: three standard deviations of 0.7 over 5 s x 199 Hz are 4.4 points.
+const POINTS: f64 = 6.0;
+
+/// `profile.json`: the identity holds, the known split is found, kernel frames have names.
+fn profile(files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
+    let bytes = files.get("profile.json").context("the test left no profile.json")?;
+    let json: Value = serde_json::from_slice(bytes).context("profile.json is not JSON")?;
+    identity(&json["accounting"])?;
+    let stacks = json["stacks"].as_array().context("no `stacks`")?;
+    let stacks: Vec<Stack> = stacks.iter().map(|stack| read_stack(&json, stack)).collect::<Result<_>>()?;
+
+    let split: Vec<&Stack> = stacks.iter().filter(|stack| stack.comm == "split").collect();
+    let total: u64 = split.iter().map(|stack| stack.weight_ns).sum();
+    ensure!(total > 0, "no sample of the program `split`");
+    for (function, expected) in [("work_70", 70.0), ("work_20", 20.0), ("work_10", 10.0)] {
+        let weight: u64 =
+            split.iter().filter(|s| s.frames.iter().any(|f| f.name == function)).map(|s| s.weight_ns).sum();
+        let share = weight as f64 * 100.0 / total as f64;
+        ensure!(
+            (share - expected).abs() <= POINTS,
+            "{function} has {share:.1} % of the program, expected {expected} %"
+        );
+    }
+    let kernel = stacks.iter().flat_map(|stack| &stack.frames).filter(|frame| frame.kind == "kernel");
+    let (named, unnamed): (Vec<&Frame>, Vec<&Frame>) = kernel.partition(|frame| !frame.name.starts_with('['));
+    ensure!(!named.is_empty(), "no kernel frame has a name");
+    ensure!(
+        unnamed.len() * 10 <= named.len(),
+        "{} of {} kernel frames have no name",
+        unnamed.len(),
+        unnamed.len() + named.len()
+    );
+    Ok(())
+}
+
+/// `fired = recorded + filtered + throttled + lost + failed`, and something was recorded.
+fn identity(accounting: &Value) -> Result<()> {
+    let field = |name: &str| accounting[name].as_u64().with_context(|| format!("no `accounting.{name}`"));
+    let fired = field("fired")?;
+    let mut sum = 0;
+    for name in ["recorded", "filtered", "throttled", "lost", "failed"] {
+        sum += field(name)?;
+    }
+    ensure!(fired == sum, "accounting does not balance: fired {fired}, accounted for {sum}");
+    ensure!(field("recorded")? > 0, "nothing was recorded");
+    Ok(())
+}
+
+struct Frame {
+    name: String,
+    kind: String,
+}
+
+struct Stack {
+    comm: String,
+    weight_ns: u64,
+    frames: Vec<Frame>,
+}
+
+/// One entry of `stacks`; its `frame_ids` are indices into the top-level `frames`.
+fn read_stack(json: &Value, stack: &Value) -> Result<Stack> {
+    let mut frames = Vec::new();
+    for id in stack["frame_ids"].as_array().context("a stack has no `frame_ids`")? {
+        let frame = id
+            .as_u64()
+            .and_then(|id| json["frames"].get(id as usize))
+            .context("a frame id is out of range")?;
+        let text =
+            |key: &str| frame[key].as_str().with_context(|| format!("a frame has no `{key}`: {frame}"));
+        frames.push(Frame { name: text("name")?.to_owned(), kind: text("kind")?.to_owned() });
+    }
+    let Some(weight_ns) = stack["weight_ns"].as_u64() else { bail!("a stack has no `weight_ns`") };
+    Ok(Stack { comm: stack["comm"].as_str().unwrap_or_default().to_owned(), weight_ns, frames })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(recorded: u64, share_70: u64) -> Vec<u8> {
+        let frame = |name: &str, kind: &str| format!(r#"{{"name":"{name}","kind":"{kind}"}}"#);
+        let stack = |comm: &str, ids: &str, weight: u64| {
+            format!(r#"{{"comm":"{comm}","weight_ns":{weight},"frame_ids":[{ids}]}}"#)
+        };
+        let functions = [
+            ("main", "native"),
+            ("work_70", "native"),
+            ("work_20", "native"),
+            ("work_10", "native"),
+            ("vfs_read", "kernel"),
+        ];
+        format!(
+            r#"{{"accounting":{{"fired":10,"recorded":{recorded},"filtered":1,"throttled":0,"lost":0,"failed":0}},
+            "frames":[{}],"stacks":[{}]}}"#,
+            functions.map(|(name, kind)| frame(name, kind)).join(","),
+            [stack("split", "0,1", share_70), stack("split", "0,2", 200), stack("split", "0,3", 100), stack("dd", "4", 5)].join(","),
+        )
+        .into_bytes()
+    }
+
+    fn check(json: Vec<u8>) -> Result<()> {
+        profile(&BTreeMap::from([("profile.json".to_owned(), json)]))
+    }
+
+    #[test]
+    fn a_known_split_is_accepted_and_a_wrong_one_is_not() {
+        check(json(9, 700)).unwrap();
+        assert!(check(json(8, 700)).unwrap_err().to_string().contains("balance"));
+        assert!(check(json(9, 350)).unwrap_err().to_string().contains("work_70"));
+    }
+}
