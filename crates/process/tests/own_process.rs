@@ -1,0 +1,85 @@
+//! Against the real `/proc`, with this test's own process.
+
+use lightfoot_process::{CodeAddress, Event, Host, Limits, Processes, Resolved, System};
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
+
+/// A place in this program's own code.
+#[inline(never)]
+fn here() -> u64 {
+    here as fn() -> u64 as usize as u64
+}
+
+#[test]
+fn own_code_is_in_the_own_executable() {
+    let mut processes = Processes::new(Limits::default());
+    let pid = std::process::id();
+    let Resolved::File { object, file_offset } = processes.resolve(pid, 1, CodeAddress::Instruction(here()))
+    else {
+        panic!("own code not found");
+    };
+    let executable = std::env::current_exe().unwrap().canonicalize().unwrap();
+    assert_eq!(processes.objects()[object.0 as usize].path(), executable);
+    let opened = processes.open(object).unwrap();
+    assert_eq!(opened.file.metadata().unwrap().ino(), executable.metadata().unwrap().ino());
+    assert!(file_offset < opened.size);
+    assert_eq!(
+        processes.resolve(pid, 1, CodeAddress::Return(here() + 1)),
+        Resolved::File { object, file_offset },
+        "a return address is looked up one byte earlier"
+    );
+    assert_eq!(
+        processes.resolve(pid, 1, CodeAddress::Instruction(0x1000)),
+        Resolved::Unknown { reason: "not mapped" }
+    );
+    assert_eq!(processes.counters().tables_read, 1);
+}
+
+/// The text of `/proc/PID/maps` and `PROCMAP_QUERY` must say the same.
+#[test]
+fn both_ways_to_read_mappings_agree() {
+    let read = |host: &Host| {
+        let mut mappings = Vec::new();
+        host.executable_mappings(std::process::id(), &mut |mapping| {
+            let path = mapping.path.to_vec();
+            mappings.push((mapping.start, mapping.end, mapping.file_offset, mapping.device, mapping.inode, path));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        // A gate page that no process owns: only the text shows it.
+        mappings.retain(|mapping| mapping.0 < 1 << 63);
+        mappings
+    };
+    assert_eq!(read(&Host::default()), read(&Host::text_only()));
+}
+
+#[test]
+fn a_child_that_exited_keeps_its_names() {
+    let mut processes = Processes::new(Limits::default());
+    let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+    let pid = child.id();
+    // Until the child has executed its program.
+    let mut mapping = None;
+    for _ in 0..1000 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        Host::default()
+            .executable_mappings(pid, &mut |found| {
+                if found.path.ends_with(b"sleep") || found.path.ends_with(b"coreutils") {
+                    mapping = Some((found.start, found.inode));
+                }
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        if mapping.is_some() {
+            break;
+        }
+    }
+    let (start, inode) = mapping.expect("the program's mapping");
+    let first = processes.resolve(pid, 10, CodeAddress::Instruction(start + 16));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    processes.apply(Event::Exit { pid, time_ns: 20 });
+    assert_eq!(processes.resolve(pid, 15, CodeAddress::Instruction(start + 16)), first);
+    let Resolved::File { object, .. } = first else { panic!("{first:?}") };
+    assert_eq!(processes.open(object).unwrap().file.metadata().unwrap().ino(), inode);
+}
