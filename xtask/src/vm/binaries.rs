@@ -81,15 +81,14 @@ fn executable(line: &str) -> Option<(String, PathBuf)> {
     Some((target.to_owned(), path.into()))
 }
 
-/// A program of `tests/programs`.
+/// A program of `tests/programs`, built where its Makefile puts it.
 fn program(root: &Path, name: &str) -> Result<PathBuf> {
-    let folder = root.join("tests/programs");
-    super::output(Command::new("make").arg("--silent").arg("-C").arg(&folder))
-        .context("cannot build tests/programs")?;
-    [folder.join(name), folder.join("build").join(name), root.join("target/programs").join(name)]
-        .into_iter()
-        .find(|path| path.is_file())
-        .with_context(|| format!("`make -C tests/programs` made no program called {name}"))
+    let path = root.join("target/test-programs").join(name);
+    let out = format!("OUT={}", path.parent().unwrap_or(root).display());
+    let mut make = Command::new("make");
+    make.arg("--silent").arg("-C").arg(root.join("tests/programs")).arg(out).arg(&path);
+    super::output(&mut make).with_context(|| format!("cannot build {name} of tests/programs"))?;
+    Ok(path)
 }
 
 #[cfg(test)]

@@ -1,0 +1,7 @@
+# `lightfoot system-info` tells what works by trying it, and leaves nothing behind
+# runs: vm, here
+# needs: lightfoot
+# timeout: 60
+set -eu
+lightfoot system-info -f json > system-info.json
+grep -q '"schema": *"lightfoot\.' system-info.json || { echo "no schema in system-info.json"; exit 1; }
