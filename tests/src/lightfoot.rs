@@ -94,6 +94,12 @@ impl Lightfoot {
         self
     }
 
+    /// Several more.
+    pub fn args(mut self, arguments: &[&str]) -> Lightfoot {
+        self.command.args(arguments);
+        self
+    }
+
     /// `-- PROGRAM ARGUMENTS`: a workload as the command to run.
     pub fn command(self, program: &str, arguments: &str) -> Lightfoot {
         let mut this = self.arg("--").arg(workload::program(program));
@@ -308,6 +314,11 @@ impl Running {
         });
         assert!(attached, "lightfoot has attached nothing after {:?}", self.started.elapsed());
         std::thread::sleep(Duration::from_millis(100));
+    }
+
+    /// BPF objects that lightfoot was seen to hold so far.
+    pub fn objects(&self) -> BTreeSet<BpfObject> {
+        self.seen.lock().expect("watcher").objects.clone()
     }
 
     /// Sends lightfoot a signal.
