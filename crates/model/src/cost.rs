@@ -40,6 +40,10 @@ pub struct Cost {
     pub interrupts: u64,
     /// Whether the interrupt price was calibrated in this run; if not, `interrupt_ns` is unknown and counts as 0.
     pub interrupt_calibrated: bool,
+    /// Wall time from the start of lightfoot's process to the first sample, in ns; 0 without samples.
+    pub first_sample_wall_ns: u64,
+    /// CPU time of lightfoot's process until sampling started, in ns.
+    pub first_sample_cpu_ns: u64,
     /// `user_ns` by phase, in the order of the run.
     pub phases: Vec<PhaseCost>,
     /// Part of the cost that falls in the run itself (interrupts, BPF and the phase `collect`), in percent of one CPU.

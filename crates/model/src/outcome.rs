@@ -64,12 +64,10 @@ pub enum FailureReason {
     /// Per-CPU scratch memory was missing. Source: `bpf_map_lookup_elem` on a per-CPU array, which the verifier
     /// demands to be checked but which does not fail in practice.
     NoScratch = 0,
-    /// The interrupt nested inside another sample on the same CPU, whose scratch memory was in use.
-    Nested = 1,
     /// Neither a user nor a kernel frame could be read.
-    NoFrames = 2,
+    NoFrames = 1,
     /// The record that the kernel handed over could not be understood (a bug: please report it).
-    Malformed = 3,
+    Malformed = 2,
 }
 
 impl FailureReason {
@@ -81,7 +79,6 @@ impl FailureReason {
     pub fn name(self) -> &'static str {
         match self {
             FailureReason::NoScratch => "no_scratch",
-            FailureReason::Nested => "nested",
             FailureReason::NoFrames => "no_frames",
             FailureReason::Malformed => "malformed",
         }

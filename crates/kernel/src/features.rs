@@ -1,0 +1,1 @@
+//! What works here, found by trying.

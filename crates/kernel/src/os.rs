@@ -1,0 +1,202 @@
+//! Clocks, limits, capabilities, namespaces: the small questions to the operating system.
+
+use crate::{Error, Kind, Result};
+use std::fs;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+/// Inode of the initial pid namespace. Source: `PROC_PID_INIT_INO`, include/linux/proc_ns.h.
+const INITIAL_PIDNS_INODE: u64 = 0xEFFF_FFFC;
+
+/// Capabilities that profiling needs, by bit number (include/uapi/linux/capability.h).
+const CAP_SYS_PTRACE: (u32, &str) = (19, "CAP_SYS_PTRACE");
+const CAP_SYS_ADMIN: (u32, &str) = (21, "CAP_SYS_ADMIN");
+const CAP_PERFMON: (u32, &str) = (38, "CAP_PERFMON");
+const CAP_BPF: (u32, &str) = (39, "CAP_BPF");
+
+/// CPU time of this process so far, all threads, user and system, in ns.
+pub fn process_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// CPU time of this thread so far, in ns.
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CLOCK_MONOTONIC, in ns: the clock of records and sideband events.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a live timespec that the call fills.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Size of a page, in bytes.
+pub fn page_bytes() -> usize {
+    // SAFETY: takes a number, returns a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
+/// Numbers of the CPUs that are online.
+///
+/// # Errors
+/// If `/sys/devices/system/cpu/online` cannot be read or understood.
+pub fn online_cpus() -> Result<Vec<u32>> {
+    let path = "/sys/devices/system/cpu/online";
+    let text = fs::read_to_string(path).map_err(|e| Error::io(format!("cannot read {path}"), e))?;
+    parse_cpu_list(text.trim()).ok_or_else(|| Error::new(Kind::Other, format!("{path} says {text:?}")))
+}
+
+/// A list of CPUs as the kernel writes it, for example `0-3,8`.
+fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(first.parse().ok()?..=last.parse::<u32>().ok()?);
+    }
+    Some(cpus)
+}
+
+/// Peak resident memory of this process, in bytes; 0 if the kernel does not say. Source: `VmHWM` in `/proc/self/status`.
+pub fn peak_rss_bytes() -> u64 {
+    status_field("VmHWM:").and_then(|v| v.trim_end_matches(" kB").trim().parse::<u64>().ok()).unwrap_or(0)
+        * 1024
+}
+
+fn status_field(name: &str) -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_string())
+}
+
+/// Capabilities that profiling needs and this process does not have; CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON.
+pub fn missing_capabilities() -> Vec<&'static str> {
+    let effective =
+        status_field("CapEff:").and_then(|v| u64::from_str_radix(&v, 16).ok()).unwrap_or(u64::MAX);
+    missing_in(effective)
+}
+
+fn missing_in(effective: u64) -> Vec<&'static str> {
+    let has = |(bit, _): (u32, &str)| effective >> bit & 1 == 1;
+    let mut missing = Vec::new();
+    for capability in [CAP_BPF, CAP_PERFMON] {
+        if !has(capability) && !has(CAP_SYS_ADMIN) {
+            missing.push(capability.1);
+        }
+    }
+    if !has(CAP_SYS_PTRACE) {
+        missing.push(CAP_SYS_PTRACE.1);
+    }
+    missing
+}
+
+/// Allows this process as many descriptors as its hard limit; returns that number.
+pub fn raise_descriptor_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a live rlimit that the first call fills and the second reads.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            let wanted = libc::rlimit { rlim_cur: limit.rlim_max, rlim_max: limit.rlim_max };
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) == 0 {
+                limit = wanted;
+            }
+        }
+    }
+    limit.rlim_cur
+}
+
+/// Device and inode of this process's pid namespace if it is not the initial one.
+pub fn nested_pid_namespace() -> Option<(u64, u64)> {
+    let metadata = fs::metadata("/proc/self/ns/pid").ok()?;
+    (metadata.ino() != INITIAL_PIDNS_INODE).then_some((metadata.dev(), metadata.ino()))
+}
+
+/// Highest sampling rate that the kernel allows, in Hz. Source: `kernel.perf_event_max_sample_rate`.
+pub fn max_sample_rate_hz() -> Option<u64> {
+    fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?.trim().parse().ok()
+}
+
+/// Kernel release and machine, for example `6.12.0` and `x86_64`.
+pub fn uname() -> (String, String) {
+    // SAFETY: utsname is plain bytes, for which zero is a value; the call fills it with NUL-terminated strings.
+    unsafe {
+        let mut name: libc::utsname = std::mem::zeroed();
+        if libc::uname(&raw mut name) != 0 {
+            return ("unknown".into(), "unknown".into());
+        }
+        let text =
+            |field: &[libc::c_char]| std::ffi::CStr::from_ptr(field.as_ptr()).to_string_lossy().into_owned();
+        (text(&name.release), text(&name.machine))
+    }
+}
+
+/// Thread ids of a process.
+///
+/// # Errors
+/// [`Kind::NotFound`] if there is no such process.
+pub fn threads_of(pid: u32) -> Result<Vec<u32>> {
+    let path = format!("/proc/{pid}/task");
+    let entries = fs::read_dir(&path).map_err(|e| {
+        let kind = if e.kind() == io::ErrorKind::NotFound { Kind::NotFound } else { Kind::Other };
+        Error::io(format!("no process {pid}"), e).with_kind(kind)
+    })?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Number of CPUs that could ever come online: what per-CPU maps are sized by.
+///
+/// # Errors
+/// If libbpf cannot find out.
+pub fn possible_cpus() -> Result<usize> {
+    libbpf_rs::num_possible_cpus()
+        .map_err(|e| Error::libbpf("cannot find out the number of CPUs", e, String::new()))
+}
+
+/// A descriptor that becomes readable when the process ends. `None` if it has ended already or the kernel has no pidfd (before 5.3).
+pub fn process_end(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: takes two numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+    // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Sends a signal to a process that the caller started.
+pub fn signal(pid: u32, signal: i32) -> bool {
+    // SAFETY: takes two numbers.
+    unsafe { libc::kill(pid as libc::pid_t, signal) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_cpu_lists() {
+        assert_eq!(parse_cpu_list("0-3,8"), Some(vec![0, 1, 2, 3, 8]));
+        assert_eq!(parse_cpu_list("0"), Some(vec![0]));
+        assert_eq!(parse_cpu_list(""), None);
+    }
+
+    #[test]
+    fn names_the_missing_capability() {
+        let all = [CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE];
+        let set = |capabilities: &[(u32, &str)]| capabilities.iter().fold(0u64, |set, c| set | 1 << c.0);
+        assert!(missing_in(set(&all)).is_empty());
+        assert!(missing_in(set(&[CAP_SYS_ADMIN, CAP_SYS_PTRACE])).is_empty());
+        assert_eq!(missing_in(set(&[CAP_BPF, CAP_SYS_PTRACE])), ["CAP_PERFMON"]);
+        assert_eq!(missing_in(0), ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"]);
+    }
+
+    #[test]
+    fn clocks_move_forward() {
+        let (cpu, wall) = (process_cpu_ns(), monotonic_ns());
+        let sum: u64 = std::hint::black_box((0..1_000_000u64).map(std::hint::black_box).sum());
+        assert!(sum > 0 && process_cpu_ns() > cpu && monotonic_ns() > wall);
+    }
+}
