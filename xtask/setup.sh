@@ -3,6 +3,13 @@
 # The caller sets `root`, the folder of the repository.
 : "${root:?set by the script that sources this}"
 
+# Where cargo and make build. libbpf's Makefile cannot stand a blank in its path.
+target=$root/target
+if [[ $root == *[[:space:]]* ]]; then
+	target=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/lightfoot/target-$(cksum <<< "$root" | cut -d ' ' -f 1)
+fi
+export CARGO_TARGET_DIR=$target
+
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 
 # Ends with exit code 4: not possible here; the message says what to do.
@@ -58,7 +65,7 @@ as_builder() {
 	local home
 	home=$(caller_home)
 	if [[ -n $home && $SUDO_USER != root && $(stat -c %U "$root") == "$SUDO_USER" ]]; then
-		runuser -u "$SUDO_USER" -- env HOME="$home" PATH="$PATH" "$@"
+		runuser -u "$SUDO_USER" -- env HOME="$home" PATH="$PATH" CARGO_TARGET_DIR="$target" "$@"
 	else
 		"$@"
 	fi

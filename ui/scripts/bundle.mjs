@@ -25,7 +25,7 @@ export async function page() {
   const [template, script, style] = await Promise.all([
     readFile(`${uiRoot}/src/page.html`, 'utf8'),
     text({ entryPoints: ['src/main.ts'], format: 'iife', target: 'es2022', platform: 'browser' }),
-    text({ entryPoints: ['src/style.css'], target: ['chrome100', 'firefox100', 'safari15'] }),
+    text({ entryPoints: ['src/style.css'], target: ['chrome123', 'firefox120', 'safari17.5'] }),
   ]);
   // The policy names the script and the style by their hash: nothing that a profile contains can ever run.
   const policy = [

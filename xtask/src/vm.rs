@@ -106,7 +106,7 @@ fn layer(args: &Args) -> Result<bool> {
     }
     qemu::require()?;
     let busybox = initramfs::busybox()?;
-    let folder = root.join("target/vm");
+    let folder = target_dir(&root).join("vm");
     let kernel = match &args.vmlinuz {
         Some(path) => path.clone(),
         None => kernel::find(&folder.join("kernels"), &args.kernel, args.refresh)?,
@@ -202,6 +202,11 @@ fn workspace_root() -> PathBuf {
     let folder = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     folder.parent().map_or(folder.clone(), Path::to_path_buf)
+}
+
+/// Where cargo builds.
+fn target_dir(root: &Path) -> PathBuf {
+    root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 /// Path of a program, looked up like a shell does.

@@ -72,8 +72,8 @@ pub enum FailureReason {
 
 impl FailureReason {
     /// Every reason in numeric order.
-    pub const ALL: [FailureReason; 4] =
-        [FailureReason::NoScratch, FailureReason::Nested, FailureReason::NoFrames, FailureReason::Malformed];
+    pub const ALL: [FailureReason; 3] =
+        [FailureReason::NoScratch, FailureReason::NoFrames, FailureReason::Malformed];
 
     /// The name used in every format, for example `no_frames`.
     pub fn name(self) -> &'static str {

@@ -83,7 +83,7 @@ fn executable(line: &str) -> Option<(String, PathBuf)> {
 
 /// A program of `tests/programs`, built where its Makefile puts it.
 fn program(root: &Path, name: &str) -> Result<PathBuf> {
-    let path = root.join("target/test-programs").join(name);
+    let path = super::target_dir(root).join("test-programs").join(name);
     let out = format!("OUT={}", path.parent().unwrap_or(root).display());
     let mut make = Command::new("make");
     make.arg("--silent").arg("-C").arg(root.join("tests/programs")).arg(out).arg(&path);
