@@ -106,6 +106,9 @@ missing() {
 	done
 }
 
+# Whether sudo can be used: without a terminal only if it asks nothing.
+can_sudo() { has sudo && { [[ -t 0 ]] || sudo -n true 2> /dev/null; }; }
+
 # install WHY PACKAGE...: installs with apt, or says exactly what to do. Returns 1 if `optional` is set, else ends.
 install() {
 	local why=$1 as_root=() command
@@ -120,8 +123,7 @@ install() {
 		return 1
 	fi
 	if [[ $EUID != 0 ]]; then
-		# Without a terminal sudo may only be used if it asks nothing.
-		if has sudo && { [[ -t 0 ]] || sudo -n true 2> /dev/null; }; then
+		if can_sudo; then
 			as_root=(sudo)
 		else
 			cannot_install "$why: packages are missing, and installing needs root. Run as root:" "$command"
