@@ -1,0 +1,86 @@
+//! `cargo run --release -p lightfoot-benches -- NAME`: see `benches/README.md` for what each bench proves.
+//!
+//! A bench prints the machine, then a table in markdown. It never asserts: a number outside its reach is marked, not an error.
+
+mod accuracy;
+mod footprint;
+mod ledger;
+mod machine;
+mod meter;
+mod samplecost;
+mod table;
+mod tool;
+mod transfer;
+mod versus;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+
+#[derive(Parser)]
+#[command(about = "What lightfoot promises, measured side by side")]
+struct Args {
+    /// Which bench.
+    #[arg(required = true)]
+    names: Vec<Name>,
+    /// A third of the time: for a look, not for the record.
+    #[arg(long)]
+    quick: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// Shares of CPU time against programs that know; samples per CPU second and Hz.
+    Accuracy,
+    /// Counting in the kernel against a ring buffer.
+    Transfer,
+    /// BPF run time of one sample with a 30-frame stack.
+    Bpf,
+    /// A 30 s whole-machine run, the first sample, memory.
+    Footprint,
+    /// Against `perf record -g` and `perf script`.
+    Perf,
+    /// The ledger against the truth from outside.
+    Ledger,
+    /// All of them.
+    All,
+}
+
+/// How long to measure: `seconds(30.0)` is 30 s, or 10 s with `--quick`.
+#[derive(Clone, Copy)]
+struct Length {
+    quick: bool,
+}
+
+impl Length {
+    fn seconds(self, full: f64) -> f64 {
+        if self.quick { (full / 3.0).max(1.0) } else { full }
+    }
+
+    fn rounds(self, full: usize) -> usize {
+        if self.quick { full.div_ceil(3) } else { full }
+    }
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    anyhow::ensure!(machine::is_root(), "the benches load BPF programs: run as root");
+    let length = Length { quick: args.quick };
+    let wanted = |name: Name| args.names.contains(&name) || args.names.contains(&Name::All);
+    println!("{}\n", machine::describe(length.quick));
+    type Bench = fn(Length) -> Result<()>;
+    let benches: [(Name, Bench); 6] = [
+        (Name::Accuracy, accuracy::run),
+        (Name::Transfer, transfer::run),
+        (Name::Bpf, samplecost::run),
+        (Name::Footprint, footprint::run),
+        (Name::Perf, versus::run),
+        (Name::Ledger, ledger::run),
+    ];
+    for (name, bench) in benches {
+        if wanted(name) {
+            bench(length)?;
+            println!("\nload average after: {}\n", machine::load());
+        }
+    }
+    Ok(())
+}

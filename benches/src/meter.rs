@@ -1,0 +1,87 @@
+//! One `meter` per CPU: loads whose speed per CPU second can be read while they run.
+
+use crate::machine;
+use anyhow::{Context, Result};
+use lightfoot_tests::Workload;
+use std::path::{Path, PathBuf};
+
+/// A reading of all meters.
+pub type Reading = Vec<Point>;
+
+/// One meter at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    iterations: u64,
+    cpu_ns: u64,
+    wall_ns: u64,
+}
+
+/// A meter on each CPU.
+pub struct Meters {
+    workloads: Vec<Workload>,
+    paths: Vec<PathBuf>,
+    _dir: tempfile::TempDir,
+}
+
+impl Meters {
+    /// Starts a meter on each CPU, with stacks of `depth` frames and more, for at most `seconds`.
+    pub fn start(depth: usize, seconds: f64) -> Result<Meters> {
+        let dir = tempfile::tempdir()?;
+        let paths: Vec<PathBuf> =
+            (0..machine::cpus()).map(|cpu| dir.path().join(format!("meter-{cpu}"))).collect();
+        let workloads = paths.iter().enumerate().map(|(cpu, path)| {
+            let arguments =
+                format!("--file {} --cpu {cpu} --depth {depth} --seconds {seconds}", path.display());
+            Workload::start("meter", &arguments)
+        });
+        let meters = Meters { workloads: workloads.collect(), paths, _dir: dir };
+        crate::tool::sleep(0.5);
+        Ok(meters)
+    }
+
+    /// Process ids, separated by commas.
+    pub fn pids(&self) -> String {
+        self.workloads.iter().map(|workload| workload.pid().to_string()).collect::<Vec<_>>().join(",")
+    }
+
+    /// Where every meter is now.
+    pub fn read(&self) -> Result<Reading> {
+        self.paths.iter().map(|path| point(path)).collect()
+    }
+}
+
+/// The four numbers of one meter, taken between two writes.
+fn point(path: &Path) -> Result<Point> {
+    for _ in 0..1000 {
+        let before = std::fs::read(path)?;
+        let after = std::fs::read(path)?;
+        let word =
+            |bytes: &[u8], n: usize| Some(u64::from_ne_bytes(bytes.get(n * 8..n * 8 + 8)?.try_into().ok()?));
+        let (Some(first), Some(second)) = (word(&before, 0), word(&after, 0)) else { continue };
+        if first % 2 == 0 && first == second && first > 0 {
+            let value = |n| word(&before, n).context("a meter's file is too short");
+            return Ok(Point { iterations: value(1)?, cpu_ns: value(2)?, wall_ns: value(3)? });
+        }
+    }
+    anyhow::bail!("{}: the meter does not stand still", path.display())
+}
+
+/// Iterations per ns of CPU time between two readings, over all meters.
+pub fn speed(from: &Reading, to: &Reading) -> f64 {
+    let (mut iterations, mut cpu) = (0, 0);
+    for (a, b) in from.iter().zip(to) {
+        iterations += b.iterations - a.iterations;
+        cpu += b.cpu_ns - a.cpu_ns;
+    }
+    iterations as f64 / cpu as f64
+}
+
+/// Iterations per ns of wall time between two readings, mean over the meters: what the target gets done, tool's own CPU time
+/// included in the loss.
+pub fn throughput(from: &Reading, to: &Reading) -> f64 {
+    let each = from
+        .iter()
+        .zip(to)
+        .map(|(a, b)| (b.iterations - a.iterations) as f64 / (b.wall_ns - a.wall_ns) as f64);
+    each.sum::<f64>() / from.len() as f64
+}
