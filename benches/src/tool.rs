@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use lightfoot_tests::{Report, lightfoot_binary};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The bill of one process and the children it waited for. Source: `wait4`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,8 +14,6 @@ pub struct Bill {
     pub cpu_ns: u64,
     /// Largest resident set of the process or of one child, in bytes.
     pub peak_rss_bytes: u64,
-    /// Wall time in ns.
-    pub wall_ns: u64,
     /// Exit code; 128 + signal if killed.
     pub code: i32,
 }
@@ -23,16 +21,14 @@ pub struct Bill {
 /// A tool at work; killed when dropped.
 pub struct Tool {
     child: Option<Child>,
-    started: Instant,
 }
 
 impl Tool {
     /// Starts a command with stdout and stderr going nowhere, unless the command says otherwise.
     pub fn start(command: &mut Command) -> Result<Tool> {
         command.stdin(Stdio::null());
-        let started = Instant::now();
         let child = command.spawn().with_context(|| format!("{command:?}"))?;
-        Ok(Tool { child: Some(child), started })
+        Ok(Tool { child: Some(child) })
     }
 
     /// Its process id.
@@ -53,7 +49,6 @@ impl Tool {
         Ok(Bill {
             cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime),
             peak_rss_bytes: usage.ru_maxrss as u64 * 1024,
-            wall_ns: self.started.elapsed().as_nanos() as u64,
             code: if libc::WIFEXITED(status) {
                 libc::WEXITSTATUS(status)
             } else {
