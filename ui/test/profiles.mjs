@@ -195,6 +195,9 @@ export function empty() {
   return b.page({ target: 'process 9 (idle)' });
 }
 
+/** The worst case of {@link large}. */
+export const unshared = () => large(100_000, 60);
+
 /** A small generator of numbers in [0, 1), the same everywhere (mulberry32). */
 export function numbers(seed) {
   let state = seed;
@@ -206,8 +209,12 @@ export function numbers(seed) {
   };
 }
 
-/** `stacks` distinct stacks of 5 to 60 frames over 20,000 functions, 64 threads in 8 processes. */
-export function large(stacks = 100_000) {
+/**
+ * `stacks` distinct stacks of up to 60 frames over 20,000 functions, 64 threads in 8 processes.
+ * @param tail how many frames a stack has at most after it left the ones before it: 8 is like a real program, 60 is the
+ * worst case, stacks that share next to nothing (2 million rows at 100,000 stacks).
+ */
+export function large(stacks = 100_000, tail = 8) {
   const b = new Builder();
   const random = numbers(20);
   const objects = ['/usr/bin/server', '/usr/lib/libc.so.6', '/usr/lib/libssl.so.3', '/opt/app/lib/libengine.so', '[kernel]'];
@@ -221,22 +228,27 @@ export function large(stacks = 100_000) {
   });
   const threads = Array.from({ length: 64 }, (_, at) => b.thread(1000 + (at >> 3) * 100, 1000 + at, `worker-${at}`));
   const seen = new Set();
-  // Stacks branch off earlier ones: like real ones they share callers, few with many and many with few.
-  const leaves = [];
+  // Like real ones, stacks share their callers: at each row the next frame is mostly one that was seen there before,
+  // the earlier the likelier.
+  const callees = new Map();
+  const next = (row) => {
+    let known = callees.get(row);
+    if (!known) callees.set(row, (known = []));
+    if (known.length > 0 && random() > 0.55 / Math.sqrt(known.length)) return known[Math.floor(random() ** 3 * known.length)];
+    const fresh = b.row(row, functions[Math.floor(random() ** 2 * functions.length)]);
+    if (!known.includes(fresh)) known.push(fresh);
+    return fresh;
+  };
   while (seen.size < stacks) {
+    let depth = 5 + Math.floor(random() ** 2 * 55);
     let row = -1;
-    let depth = 0;
-    if (leaves.length > 0 && random() < 0.985) {
-      row = leaves[Math.floor(random() ** 2 * leaves.length)];
-      const up = 1 + Math.floor(random() * 8);
-      for (let at = 0; at < up && b.stacks.parent[row] >= 0; at++) row = b.stacks.parent[row];
-      for (let at = row; at >= 0; at = b.stacks.parent[at]) depth += 1;
+    for (let at = 0; at < depth; at++) {
+      const rows = b.stacks.parent.length;
+      row = next(row);
+      if (b.stacks.parent.length > rows) depth = Math.min(depth, at + 1 + Math.floor(random() * tail));
     }
-    const until = Math.min(60, depth + 1 + Math.floor(random() * 6));
-    for (; depth < until; depth++) row = b.row(row, functions[Math.floor(random() ** 2 * functions.length)]);
-    if (row < 0 || seen.has(row)) continue;
+    if (seen.has(row)) continue;
     seen.add(row);
-    leaves.push(row);
     const count = 1 + Math.floor(random() ** 12 * 400);
     b.samples.stack.push(row);
     b.samples.thread.push(threads[Math.floor(random() ** 2 * threads.length)]);

@@ -2,7 +2,7 @@
 // The ledger in rows: what became of each firing, and what the run cost. Words and numbers only.
 
 import { outcomes, type Profile } from './data.js';
-import { bytes, nanoseconds, sampleCount, type Bytes, type Nanoseconds, type SampleCount } from './units.js';
+import { bytes, formatCount, formatTime, nanoseconds, sampleCount, type Bytes, type Nanoseconds, type SampleCount } from './units.js';
 
 export interface AccountRow {
   name: string;
@@ -62,7 +62,7 @@ export interface Price {
   /** The part that falls in the run itself, in percent of one CPU. */
   whileRunning: number;
   duration: Nanoseconds;
-  memory: { name: string; size: Bytes; origin: string }[];
+  memory: { size: Bytes; origin: string }[];
 }
 
 const phaseMeaning: Record<string, string> = {
@@ -84,7 +84,7 @@ export function price(profile: Profile): Price {
     level,
   });
   const interrupts: CostRow = cost.interrupt_calibrated
-    ? row('interrupts', cost.interrupt_ns, `${Math.round(cost.interrupts)} × ${Math.round(cost.interrupt_each_ns)} ns, calibrated in this run`)
+    ? row('interrupts', cost.interrupt_ns, `${formatCount(sampleCount(cost.interrupts))} × ${formatTime(nanoseconds(cost.interrupt_each_ns))}, calibrated in this run`)
     : { name: 'interrupts', origin: 'unknown: not calibrated, counts as 0 in the sum', level: 0 };
   return {
     parts: [
@@ -97,8 +97,8 @@ export function price(profile: Profile): Price {
     whileRunning: cost.running_percent_of_one_cpu,
     duration: nanoseconds(meta.duration_ns),
     memory: [
-      { name: 'peak memory of lightfoot', size: bytes(cost.peak_rss_bytes), origin: 'resident' },
-      { name: 'BPF maps and buffers', size: bytes(cost.bpf_map_bytes), origin: 'in the kernel' },
+      { size: bytes(cost.peak_rss_bytes), origin: 'resident at the peak' },
+      { size: bytes(cost.bpf_map_bytes), origin: 'in BPF maps and buffers' },
     ],
   };
 }

@@ -4,13 +4,18 @@
 /** Characters that draw nothing, break the line or turn the direction of the text around them. */
 const invisible = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
-/** The text with such characters made visible: `␊` for a newline, `‹U+202E›` for a right-to-left override. */
+/** The text with such characters made visible: `\\n` for a newline, `‹U+202E›` for a right-to-left override. */
 export function legible(text: string): string {
   return text.replace(invisible, (c) => {
-    const code = c.charCodeAt(0);
-    if (code < 0x20) return String.fromCharCode(0x2400 + code);
-    return `‹U+${code.toString(16).toUpperCase().padStart(4, '0')}›`;
+    if (c === '\n') return '\\n';
+    if (c === '\t') return '\\t';
+    return `‹U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}›`;
   });
+}
+
+/** A function's name, legible; a name that draws nothing says so. */
+export function legibleName(name: string): string {
+  return name.trim() === '' ? '[empty name]' : legible(name);
 }
 
 /** At most `longest` characters; the middle gives way, because both ends tell names apart. */

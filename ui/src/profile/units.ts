@@ -28,13 +28,14 @@ const steps: readonly (readonly [number, string])[] = [
   [1e3, 'µs'],
 ];
 
-/** Three significant digits with the unit that fits: `412 ns`, `3.41 µs`, `9.90 s`, `1,234 s`. */
+/** Three significant digits with the unit that fits: `412 ns`, `3.41 µs`, `9.90 s`, `1,234 s`; `0` is only nothing. */
 export function formatTime(time: Nanoseconds): string {
+  if (time === 0) return '0';
   for (const [size, name] of steps) {
     // 999.95 µs would print as `1000 µs`: the next unit starts a little below its size.
     if (time >= size * 0.9995) return `${digits(time / size)} ${name}`;
   }
-  return `${digits(time)} ns`;
+  return `${time >= 99.5 || Number.isInteger(time) ? Math.round(time) : digits(time)} ns`;
 }
 
 /** `1,234,567`: whole numbers in full, so that sums can be checked by eye. */
@@ -42,7 +43,7 @@ export function formatCount(count: SampleCount): string {
   return grouped(Math.round(count));
 }
 
-/** `41.5 %`; below 0.1 % two digits that say something (`0.013 %`); `0 %` only for nothing. */
+/** `41.5 %`; below 1 % two digits that say something (`0.013 %`); `0 %` is only nothing. */
 export function formatShare(part: Share): string {
   return formatPercent(part * 100);
 }
@@ -50,9 +51,9 @@ export function formatShare(part: Share): string {
 /** As {@link formatShare}, of a number that already is in percent. */
 export function formatPercent(percent: number): string {
   if (percent === 0) return '0 %';
-  if (percent >= 99.95) return `${digits(Math.round(percent))} %`;
-  if (percent >= 0.0995) return `${percent.toFixed(1)} %`;
-  if (percent >= 0.0005) return `${Number(percent.toPrecision(2)).toString()} %`;
+  if (percent >= 99.95) return `${grouped(Math.round(percent))} %`;
+  if (percent >= 0.995) return `${percent.toFixed(1)} %`;
+  if (percent >= 0.0005) return `${percent.toPrecision(2)} %`;
   return '< 0.001 %';
 }
 
@@ -85,7 +86,6 @@ export function interval(hits: SampleCount, all: SampleCount): readonly [Share, 
 
 function digits(n: number): string {
   if (n >= 999.5) return grouped(Math.round(n));
-  if (Number.isInteger(n)) return String(n);
   return n.toPrecision(3);
 }
 

@@ -3,9 +3,9 @@
 // Branches are made when they are opened.
 
 import { childrenOf, firstChild, selfTime, totalTime } from '../profile/layout.js';
-import { legible, middleCut } from '../profile/names.js';
+import { legibleName, middleCut } from '../profile/names.js';
 import { formatCount, formatShare, formatTime, sampleCount, share } from '../profile/units.js';
-import { h } from './dom.js';
+import { afterZoomMs, h, whenCalm } from './dom.js';
 import { mark } from './mark.js';
 import type { State } from './state.js';
 
@@ -22,10 +22,14 @@ export class CallTreeView {
     this.element.append(this.root);
     this.root.addEventListener('keydown', (event) => this.key(event));
     this.root.addEventListener('click', (event) => this.click(event));
+    const soon = whenCalm(afterZoomMs, () => {
+      if (this.visible && this.stale) this.draw();
+    });
     state.on((change) => {
       if (change !== 'layout' && change !== 'zoom' && change !== 'search') return;
       this.stale = true;
-      if (this.visible) this.draw();
+      if (change === 'zoom') soon();
+      else if (this.visible) this.draw();
     });
   }
 
@@ -67,7 +71,7 @@ export class CallTreeView {
         h('span', { class: 'twist', 'aria-hidden': 'true' }),
         h('b', {}, part),
         code >= 0 && mark(tree.functions.kind[code]!),
-        h('bdi', {}, middleCut(legible(state.nameOf(box)), 300)),
+        h('bdi', {}, middleCut(legibleName(state.nameOf(box)), 300)),
         h('small', {}, `${formatTime(totalTime(layout, box))}${self > 0 ? `, self ${formatTime(self)}` : ''}`),
       ),
     );

@@ -2,7 +2,7 @@
 // The way from the root to the zoomed box; each step is a button that zooms out to it.
 
 import { pathTo, totalTime } from '../profile/layout.js';
-import { legible, middleCut, shorterForms } from '../profile/names.js';
+import { legibleName, middleCut, shorterForms } from '../profile/names.js';
 import { formatShare, share } from '../profile/units.js';
 import { fill, h } from './dom.js';
 import type { State } from './state.js';
@@ -20,7 +20,7 @@ export function crumbs(state: State): HTMLElement {
       list,
       shown.map((box, at) => {
         if (box < 0) return h('li', { class: 'left-out' }, `… ${-box} more …`);
-        const name = legible(state.nameOf(box));
+        const name = legibleName(state.nameOf(box));
         const last = at === shown.length - 1;
         const part = formatShare(share(totalTime(state.layout, box), state.allTime));
         const forms = shorterForms(name);

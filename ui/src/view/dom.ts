@@ -30,6 +30,18 @@ export function icon(name: string): Node {
   return icons.content.querySelector(`[data-icon="${name}"]`)!.cloneNode(true);
 }
 
+/** A little longer than a zoom takes: tables follow when the graph has come to rest. */
+export const afterZoomMs = 300;
+
+/** Calls `work` when the page has been left alone for `ms`: after an animation, not in its first picture. */
+export function whenCalm(ms: number, work: () => void): () => void {
+  let timer = 0;
+  return () => {
+    clearTimeout(timer);
+    timer = window.setTimeout(work, ms);
+  };
+}
+
 /** Calls `work` at most once per picture. */
 export function oncePerFrame(work: (now: number) => void): () => void {
   let asked = false;

@@ -58,7 +58,7 @@ function costCard({ profile }: State): HTMLElement {
       'p',
       { class: 'aside' },
       `While running: ${formatPercent(cost.whileRunning)} of one CPU. `,
-      ...cost.memory.map((m) => `${m.name}: ${formatBytes(m.size)} (${m.origin}). `),
+      `Memory: ${cost.memory.map((m) => `${formatBytes(m.size)} ${m.origin}`).join(', ')}.`,
     ),
   );
 }
@@ -85,7 +85,7 @@ function accountCard({ profile }: State): HTMLElement {
         {},
         h('tr', { class: 'first' }, h('td', { class: 'sign' }), h('th', { scope: 'row' }, 'fired'), h('td', {}, formatCount(book.fired))),
         ...book.parts.map((row, at) => line(row, at === 0 ? '=' : '+')),
-        ...book.reasons.map((row) => line({ ...row, meaning: 'failed' }, '')),
+        ...book.reasons.map((row) => line(row, '')),
       ),
     ),
     h(

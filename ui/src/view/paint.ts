@@ -123,8 +123,14 @@ export class Painter {
     context.direction = 'ltr';
     for (let at = 0; at < visible.size; at++) {
       const width = visible.width[at]!;
-      if (width < textRoom || visible.merged[at]) continue;
+      if (width < textRoom) continue;
       const box = visible.box[at]!;
+      if (visible.merged[at]) {
+        const text = labels.fit('[frames too narrow to draw]', width - 9);
+        context.fillStyle = colours.mergedText;
+        context.fillText(text, visible.x[at]! + 4, this.top(state.layout.depth[box]!, picture) + (rowHeight - rowGap) / 2 + 0.5);
+        continue;
+      }
       const code = state.codeOf(box);
       const text = labels.fit(code < 0 ? rootLabel(state) : state.nameOf(box), width - 9);
       if (text === '') continue;

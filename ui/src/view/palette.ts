@@ -21,7 +21,9 @@ export interface Palette {
   fills: string[];
   text: string;
   root: string;
+  /** Many frames too narrow to draw one by one. */
   merged: string;
+  mergedText: string;
   match: string;
   matchText: string;
   background: string;
@@ -56,8 +58,9 @@ export function palette(isDark: boolean): Palette {
     ? {
         fills,
         text: '#f4f1ea',
-        root: '#363941',
-        merged: '#4a4d56',
+        root: '#3b3f48',
+        merged: '#30333a',
+        mergedText: '#a09c94',
         match: '#b98cf0',
         matchText: '#1c1226',
         background: '#1c1e22',
@@ -66,8 +69,9 @@ export function palette(isDark: boolean): Palette {
     : {
         fills,
         text: '#221d16',
-        root: '#e4e0d8',
-        merged: '#cfcac0',
+        root: '#d9d4ca',
+        merged: '#e3dfd7',
+        mergedText: '#6d675e',
         match: '#7a3fc4',
         matchText: '#ffffff',
         background: '#ffffff',

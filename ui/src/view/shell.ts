@@ -101,7 +101,7 @@ function facts(state: State): HTMLElement {
     { class: 'facts', 'aria-label': 'The run' },
     fact(formatTime(state.allTime), 'CPU time'),
     fact(formatCount(state.allSamples), 'samples'),
-    fact(formatTime(nanoseconds(meta.duration_ns)), 'long'),
+    fact(formatTime(nanoseconds(meta.duration_ns)), 'of watching'),
     fact(`${meta.rate_hz} Hz`, meta.clock),
   );
 }

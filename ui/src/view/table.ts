@@ -2,11 +2,11 @@
 // The top table: functions by self and total time, inside the zoomed box.
 
 import { totalTime } from '../profile/layout.js';
-import { baseName, legible, middleCut } from '../profile/names.js';
+import { baseName, legible, legibleName, middleCut } from '../profile/names.js';
 import { exactly } from '../profile/search.js';
 import { sortRows, topRows, type TopOrder, type TopRow } from '../profile/top.js';
 import { formatCount, formatShare, formatTime, sampleCount, share, type Nanoseconds, type SampleCount } from '../profile/units.js';
-import { fill, h } from './dom.js';
+import { afterZoomMs, fill, h, whenCalm } from './dom.js';
 import { mark } from './mark.js';
 import type { State } from './state.js';
 
@@ -45,12 +45,14 @@ export class TopTable {
       this.draw();
     });
     this.body.addEventListener('keydown', (event) => this.key(event));
+    const soon = whenCalm(afterZoomMs, () => this.refresh());
     state.on((change) => {
       if (change === 'layout' || change === 'zoom') {
         this.all = [];
         this.limit = step;
       }
-      if (change === 'layout' || change === 'zoom' || change === 'search') this.refresh();
+      if (change === 'zoom') soon();
+      else if (change === 'layout' || change === 'search') this.refresh();
     });
     this.refresh();
   }
@@ -86,7 +88,7 @@ export class TopTable {
     const narrowed = search && state.searchedBy === 'box';
     if (narrowed) rows = rows.filter((row) => search.matches[row.code]);
     const whole = totalTime(layout, state.zoom);
-    const where = state.zoom === 0 ? '' : ` inside ${middleCut(legible(state.nameOf(state.zoom)), 60)}`;
+    const where = state.zoom === 0 ? '' : ` inside ${middleCut(legibleName(state.nameOf(state.zoom)), 60)}`;
     const count = formatCount(sampleCount(rows.length));
     fill(this.caption, [
       narrowed ? `${count} of ${formatCount(sampleCount(this.all.length))} functions match` : `${count} functions`,
@@ -104,19 +106,19 @@ export class TopTable {
 
   private row(row: TopRow, whole: Nanoseconds, current: boolean): HTMLElement {
     const { tree, search } = this.state;
-    const name = legible(tree.functions.name[row.code]!);
+    const name = legibleName(tree.functions.name[row.code]!);
     const object = legible(tree.functions.object[row.code]!);
     const hit = search?.matches[row.code] === 1;
     const cell = (time: Nanoseconds, samples: SampleCount) => {
       const part = share(time, whole);
-      const bar = h('i', { 'aria-hidden': 'true' });
+      const bar = h('i');
       bar.style.width = `${(part * 100).toFixed(2)}%`;
       return h(
         'td',
         { title: `${formatTime(time)}, ${formatCount(samples)} samples` },
         h('b', {}, formatShare(part)),
         h('small', {}, formatTime(time)),
-        bar,
+        h('span', { 'aria-hidden': 'true' }, bar),
       );
     };
     return h(

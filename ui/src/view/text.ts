@@ -2,7 +2,7 @@
 // Fitting names into boxes. Measuring on a canvas costs microseconds per call and a picture has thousands of labels,
 // so the widths of ASCII characters are measured once and added up; other scripts are measured for real.
 
-import { legible, shorterForms } from '../profile/names.js';
+import { legibleName, shorterForms } from '../profile/names.js';
 
 /** A label with its width at full length, in CSS pixels. */
 interface Form {
@@ -31,7 +31,7 @@ export class Labels {
     let forms = this.forms.get(name);
     if (!forms) {
       // 5,000 characters never fit, and shortening them is not free.
-      forms = shorterForms(legible(name.slice(0, 2000))).map((text) => ({ text, width: this.measure(text) }));
+      forms = shorterForms(legibleName(name.slice(0, 2000))).map((text) => ({ text, width: this.measure(text) }));
       this.forms.set(name, forms);
     }
     for (const { text, width } of forms) if (width <= room) return isolated(text);

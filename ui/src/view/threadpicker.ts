@@ -38,7 +38,7 @@ export class ThreadPicker {
     );
     this.button = h(
       'button',
-      { type: 'button', id: 'threads', 'aria-expanded': 'false', 'aria-controls': 'threads-panel', onclick: () => this.toggle() },
+      { type: 'button', id: 'threads', title: 'Choose processes and threads', 'aria-expanded': 'false', 'aria-controls': 'threads-panel', onclick: () => this.toggle() },
       icon('threads'),
       h('span'),
     );
@@ -66,7 +66,9 @@ export class ThreadPicker {
   }
 
   private label(): void {
-    this.button.lastElementChild!.textContent = `Threads: ${legible(this.state.shownInWords())}`;
+    const words = legible(this.state.shownInWords());
+    this.button.lastElementChild!.textContent = words.replace(/^(all|no) /, (w) => w.charAt(0).toUpperCase() + w.slice(1));
+    this.button.setAttribute('aria-label', `Processes and threads shown: ${words}`);
     this.button.classList.toggle('on', this.state.filtered);
   }
 

@@ -2,7 +2,7 @@
 // Details of one frame, beside the pointer or the selected box.
 
 import { selfSamples, selfTime, totalSamples, totalTime } from '../profile/layout.js';
-import { legible, middleCut } from '../profile/names.js';
+import { legible, legibleName, middleCut } from '../profile/names.js';
 import {
   formatCount,
   formatShare,
@@ -57,7 +57,7 @@ export class Tooltip {
         'div',
         { class: 'name' },
         code >= 0 && mark(tree.functions.kind[code]!),
-        h('bdi', {}, middleCut(legible(state.nameOf(box)), longestName)),
+        h('bdi', {}, middleCut(legibleName(state.nameOf(box)), longestName)),
       ),
       code >= 0 ? this.place(box, code) : undefined,
       h(
@@ -125,7 +125,7 @@ export function describeBox(state: State, box: number): string {
   const kind = code < 0 ? '' : `, ${kindWords[tree.functions.kind[code]!]}`;
   const total = formatShare(share(totalTime(layout, box), state.allTime));
   return (
-    `${middleCut(legible(state.nameOf(box)), 120)}${kind}: total ${formatTime(totalTime(layout, box))}, ${total} of all, ` +
+    `${middleCut(legibleName(state.nameOf(box)), 120)}${kind}: total ${formatTime(totalTime(layout, box))}, ${total} of all, ` +
     `self ${formatTime(selfTime(layout, box))}, ${formatCount(totalSamples(layout, box))} samples`
   );
 }
