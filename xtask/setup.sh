@@ -80,7 +80,7 @@ has_clang() {
 }
 has_static_busybox() { has busybox && ! ldd "$(command -v busybox)" > /dev/null 2>&1; }
 has_chromium() { has chromium || has chromium-browser || has google-chrome; }
-has_cmd_version() { # has_cmd_version COMMAND WANTED: COMMAND --version names at least WANTED
+has_version() { # has_version COMMAND WANTED
 	local version
 	version=$("$1" --version 2> /dev/null | grep -o '[0-9][0-9.]*' | head -n 1) && version_at_least "$version" "$2"
 }
