@@ -1,37 +1,61 @@
-//! Names, lines and inlined functions through blazesym.
+//! Lines and inlined functions through blazesym.
 
-use crate::{Batch, Named, NamedFrame, ObjectSource, Options};
+use crate::names::pretty;
+use crate::{Named, NamedFrame};
 use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
-pub(crate) fn object(source: &ObjectSource<'_>, file_offsets: &[u64], options: &Options) -> Batch {
-    let elf = Elf {
-        debug_syms: options.debug_info,
-        ..Elf::new(format!("/proc/self/fd/{}", source.file.as_raw_fd()))
-    };
-    let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
-    match symbolizer.symbolize(&Source::Elf(elf), Input::FileOffset(file_offsets)) {
-        Ok(symbols) => Batch { named: symbols.iter().map(named).collect(), note: None },
-        Err(_) => Batch::unknown(file_offsets.len(), "not an ELF file"),
+/// Replaces what is known about `addresses` (ELF virtual addresses) by what the debug information in `file` says, where it
+/// says something. All of blazesym's state is gone when this returns.
+///
+/// # Errors
+/// A note: nothing was changed.
+pub(crate) fn improve(file: &File, addresses: &[u64], named: &mut [Named]) -> Result<(), &'static str> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    // blazesym is known to be careful, but its input is foreign: a panic in it must not end the run.
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        // Separate debug files were looked for already; names are demangled here, with a bound.
+        let symbolizer = Symbolizer::builder()
+            .enable_auto_reload(false)
+            .enable_demangling(false)
+            .set_debug_dirs(Some([] as [&Path; 0]))
+            .build();
+        let source = Source::Elf(Elf::new(path));
+        let symbols = symbolizer
+            .symbolize(&source, Input::VirtOffset(addresses))
+            .map_err(|_| "debug information unreadable")?;
+        Ok(symbols
+            .iter()
+            .map(|symbol| match symbol {
+                Symbolized::Sym(symbol) => Some(frames(symbol)),
+                Symbolized::Unknown(_) => None,
+            })
+            .collect::<Vec<_>>())
+    }));
+    let found = result.map_err(|_| "symbolizer failed")??;
+    for (named, frames) in named.iter_mut().zip(found) {
+        if let Some(mut frames) = frames {
+            // The symbol table's name is kept where there is one: the linker's view of the real function, and the same as
+            // in a run without debug information.
+            if let Named::Known { frames: symbols } = named
+                && let [symbol, ..] = &symbols[..]
+            {
+                frames[0].name.clone_from(&symbol.name);
+                frames.iter_mut().for_each(|frame| frame.address = symbol.address);
+            }
+            *named = Named::Known { frames };
+        }
     }
-}
-
-pub(crate) fn named(symbol: &Symbolized<'_>) -> Named {
-    match symbol {
-        Symbolized::Sym(symbol) => Named::Known { frames: frames(symbol) },
-        Symbolized::Unknown(reason) => Named::Unknown {
-            reason: match reason {
-                Reason::MissingSyms => "no symbol table",
-                _ => "address between symbols",
-            },
-        },
-    }
+    Ok(())
 }
 
 fn frames(symbol: &Sym<'_>) -> Vec<NamedFrame> {
     let frame = |name: &str, code: Option<&CodeInfo<'_>>, inlined: bool| NamedFrame {
-        name: name.to_owned(),
+        name: pretty(name.as_bytes()),
         file: code.map(|code| code.to_path().to_string_lossy().into_owned()),
         line: code.and_then(|code| code.line).unwrap_or(0),
         address: symbol.addr,

@@ -8,13 +8,23 @@
 //!
 //! Not here: which object an address belongs to, and perf maps of JIT compilers (crate `process`).
 
+mod bytes;
+mod debug_file;
 mod dwarf;
+mod elf;
+pub mod kallsyms;
 mod kernel;
 mod named;
+mod names;
+mod nearest;
+mod object;
+mod plt;
+mod symbols;
 mod vdso;
 
 pub use kernel::kernel;
 pub use named::{Batch, Named, NamedFrame};
+pub use symbols::{Symbol, find_in_bytes};
 pub use vdso::vdso;
 
 use std::fs::File;
@@ -47,5 +57,5 @@ impl Default for Options {
 
 /// Names for offsets in one object's file, in their order. Never fails as a whole: what has no name has a reason.
 pub fn object(source: &ObjectSource<'_>, file_offsets: &[u64], options: &Options) -> Batch {
-    dwarf::object(source, file_offsets, options)
+    object::object(source, file_offsets, options)
 }

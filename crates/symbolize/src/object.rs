@@ -1,0 +1,48 @@
+//! Names in one object.
+
+use crate::elf::Elf;
+use crate::symbols;
+use crate::{Batch, Named, ObjectSource, Options, debug_file, dwarf, plt};
+
+/// Names for `file_offsets`: from the debug information where it is there and small enough, else from the symbol tables.
+pub(crate) fn object(source: &ObjectSource<'_>, file_offsets: &[u64], options: &Options) -> Batch {
+    let elf = match Elf::parse(source.file) {
+        Ok(elf) => elf,
+        Err(reason) => return Batch::unknown(file_offsets.len(), reason),
+    };
+    let virtual_addresses: Vec<Option<u64>> =
+        file_offsets.iter().map(|&offset| elf.address_of(offset)).collect();
+    let mut addresses: Vec<u64> = virtual_addresses.iter().copied().flatten().collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+
+    let debug_file = debug_file::find(&elf, source.display_path);
+    let debug_elf = debug_file.as_ref().and_then(|file| Elf::parse(file).ok());
+    let files: Vec<&Elf<'_>> = [Some(&elf), debug_elf.as_ref()].into_iter().flatten().collect();
+    let mut named: Vec<Named> = symbols::find(&files, &addresses)
+        .into_iter()
+        .zip(&addresses)
+        .map(|(symbol, &address)| symbol.or_else(|reason| plt::find(&elf, address).ok_or(reason)).into())
+        .collect();
+
+    let mut note = None;
+    if options.debug_info {
+        let debug_info = [(Some(&elf), Some(source.file)), (debug_elf.as_ref(), debug_file.as_ref())]
+            .into_iter()
+            .filter_map(|(elf, file)| Some((debug_file::debug_info_bytes(elf?), file?)))
+            .find(|(bytes, _)| *bytes > 0);
+        match debug_info {
+            Some((bytes, _)) if bytes > options.debug_info_limit_bytes => {
+                note = Some("debug information above the limit: no lines, no inlined functions");
+            }
+            Some((_, file)) => note = dwarf::improve(file, &addresses, &mut named).err(),
+            None => {}
+        }
+    }
+
+    let of_offset = |address: &Option<u64>| match address.map(|address| addresses.binary_search(&address)) {
+        Some(Ok(at)) => named[at].clone(),
+        _ => Named::Unknown { reason: "offset is not loaded by the object" },
+    };
+    Batch { named: virtual_addresses.iter().map(of_offset).collect(), note }
+}
