@@ -1,6 +1,6 @@
 //! (f) The ledger against the truth from outside: what the target loses, and what the kernel charges to lightfoot.
 
-use crate::meter::{Meters, speed};
+use crate::meter::Meters;
 use crate::table::{Table, median, median_error, within};
 use crate::tool::{Bill, Tool, lightfoot, read_report, sleep};
 use crate::{Length, machine};
@@ -33,20 +33,14 @@ pub fn run(length: Length) -> Result<()> {
         let (mut ratios, mut ledger, mut interrupts, mut bpf) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rounds {
-            let off = {
-                let from = meters.read()?;
-                sleep(seconds - 1.5);
-                speed(&from, &meters.read()?)
-            };
+            let off = meters.measure(seconds - 1.5)?.speed;
             let dir = tempfile::tempdir()?;
             let path = dir.path().join("p.json");
             let arguments =
                 format!("profile --no-kernel -F {rate} -d {seconds}s -p {} -f json -o", meters.pids());
             let tool = Tool::start(lightfoot(&arguments).arg(&path))?;
             sleep(1.0);
-            let from = meters.read()?;
-            sleep(seconds - 1.5);
-            let on = speed(&from, &meters.read()?);
+            let on = meters.measure(seconds - 1.5)?.speed;
             let bill = tool.wait()?;
             sleep(0.2);
             let report = read_report(&path)?;

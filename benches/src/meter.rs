@@ -1,16 +1,17 @@
 //! One `meter` per CPU: loads whose speed per CPU second can be read while they run.
 
 use crate::machine;
+use crate::table::quantile;
 use anyhow::{Context, Result};
 use lightfoot_tests::Workload;
 use std::path::{Path, PathBuf};
 
 /// A reading of all meters.
-pub type Reading = Vec<Point>;
+type Reading = Vec<Point>;
 
 /// One meter at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Point {
+struct Point {
     iterations: u64,
     cpu_ns: u64,
     wall_ns: u64,
@@ -45,7 +46,7 @@ impl Meters {
     }
 
     /// Where every meter is now.
-    pub fn read(&self) -> Result<Reading> {
+    fn read(&self) -> Result<Reading> {
         self.paths.iter().map(|path| point(path)).collect()
     }
 }
@@ -66,22 +67,39 @@ fn point(path: &Path) -> Result<Point> {
     anyhow::bail!("{}: the meter does not stand still", path.display())
 }
 
-/// Iterations per ns of CPU time between two readings, over all meters.
-pub fn speed(from: &Reading, to: &Reading) -> f64 {
-    let (mut iterations, mut cpu) = (0, 0);
-    for (a, b) in from.iter().zip(to) {
-        iterations += b.iterations - a.iterations;
-        cpu += b.cpu_ns - a.cpu_ns;
-    }
-    iterations as f64 / cpu as f64
+/// What the meters did over a stretch of time.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Iterations per ns of CPU time, mean over the meters: of each meter the 90th percentile over windows of 200 ms. Interrupts slow every
+    /// window alike; other work on the machine (caches, the host's other guests) slows some, and only ever slows.
+    pub speed: f64,
+    /// Iterations per ns of wall time, mean over the meters: what gets done, the tool's own CPU time included in the loss.
+    pub throughput: f64,
 }
 
-/// Iterations per ns of wall time between two readings, mean over the meters: what the target gets done, tool's own CPU time
-/// included in the loss.
-pub fn throughput(from: &Reading, to: &Reading) -> f64 {
-    let each = from
-        .iter()
-        .zip(to)
-        .map(|(a, b)| (b.iterations - a.iterations) as f64 / (b.wall_ns - a.wall_ns) as f64);
-    each.sum::<f64>() / from.len() as f64
+const WINDOW_S: f64 = 0.2;
+
+impl Meters {
+    /// Reads the meters for some seconds.
+    pub fn measure(&self, seconds: f64) -> Result<Pace> {
+        let mut readings = vec![self.read()?];
+        for _ in 0..(seconds / WINDOW_S).round().max(1.0) as usize {
+            crate::tool::sleep(WINDOW_S);
+            readings.push(self.read()?);
+        }
+        let meters = self.paths.len();
+        let (mut speed, mut throughput) = (0.0, 0.0);
+        for meter in 0..meters {
+            let windows: Vec<f64> = readings
+                .windows(2)
+                .map(|pair| (pair[0][meter], pair[1][meter]))
+                .filter(|(a, b)| b.cpu_ns > a.cpu_ns)
+                .map(|(a, b)| (b.iterations - a.iterations) as f64 / (b.cpu_ns - a.cpu_ns) as f64)
+                .collect();
+            speed += quantile(&windows, 0.9);
+            let (a, b) = (readings[0][meter], readings[readings.len() - 1][meter]);
+            throughput += (b.iterations - a.iterations) as f64 / (b.wall_ns - a.wall_ns).max(1) as f64;
+        }
+        Ok(Pace { speed: speed / meters as f64, throughput: throughput / meters as f64 })
+    }
 }

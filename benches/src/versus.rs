@@ -1,6 +1,6 @@
 //! (e) Against `perf record -g`, `perf script` and a folding of its output, on the same load, in alternating blocks.
 
-use crate::meter::{Meters, speed, throughput};
+use crate::meter::{Meters, Pace};
 use crate::table::{Table, median, median_error, within};
 use crate::tool::{Bill, Tool, lightfoot, sleep};
 use crate::{Length, machine};
@@ -130,8 +130,8 @@ pub fn run(length: Length) -> Result<()> {
 
 impl Blocks {
     fn add(&mut self, pause: &Block, with: &Block, cpu_ns: u64, rss: u64) {
-        self.speed.push(with.speed / pause.speed);
-        self.throughput.push(with.throughput / pause.throughput);
+        self.speed.push(with.pace.speed / pause.pace.speed);
+        self.throughput.push(with.pace.throughput / pause.pace.throughput);
         self.cpu_ms.push(cpu_ns as f64 / 1e6);
         self.rss_mb.push(rss as f64 / 1e6);
     }
@@ -139,8 +139,7 @@ impl Blocks {
 
 /// A stretch of time with or without a tool.
 struct Block {
-    speed: f64,
-    throughput: f64,
+    pace: Pace,
     bill: Option<Bill>,
 }
 
@@ -150,12 +149,10 @@ fn block(meters: &Meters, seconds: f64, start: impl FnOnce() -> Result<Option<To
     if tool.is_some() {
         sleep(0.7);
     }
-    let from = meters.read()?;
-    sleep(if tool.is_some() { seconds - 1.2 } else { seconds });
-    let to = meters.read()?;
+    let pace = meters.measure(if tool.is_some() { seconds - 1.2 } else { seconds })?;
     let bill = tool.map(Tool::wait).transpose()?;
     sleep(0.1);
-    Ok(Block { speed: speed(&from, &to), throughput: throughput(&from, &to), bill })
+    Ok(Block { pace, bill })
 }
 
 /// `perf script`, folded: `comm;root;...;leaf count`. The folding's own time is not charged to perf. Returns the bill of perf

@@ -145,7 +145,6 @@ fn a_process_with_10_000_threads() {
         report.accounting.recorded
     );
     assert!(run.wall < Duration::from_secs(10), "{:?}", run.wall);
-    assert!(run.perf_events <= 64, "one event per CPU, not per thread: {}", run.perf_events);
     assert!(report.cost("peak_rss_bytes") < 100 << 20);
 }
 
