@@ -1,2 +1,34 @@
-//! The `lightfoot` command.
-fn main() {}
+//! The `lightfoot` command. The only crate that prints or exits; one file per subcommand.
+
+/// A line on standard error. As `eprintln!`, but nobody is to be told if standard error has gone away.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        writeln!(std::io::stderr(), $($text)*).ok();
+    }};
+}
+
+mod args;
+mod exit;
+mod output;
+mod profile;
+mod progress;
+mod signals;
+mod system_info;
+mod terminal;
+
+use args::{Arguments, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return exit::usage(&error),
+    };
+    let result = match arguments.command {
+        Command::Profile(profile) => profile::run(&profile, arguments.verbose),
+        Command::SystemInfo(system_info) => system_info::run(&system_info),
+    };
+    exit::report(result, arguments.verbose)
+}

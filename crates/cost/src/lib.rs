@@ -121,6 +121,17 @@ pub fn ledger(measured: &Measured) -> Cost {
     }
 }
 
+/// Enters a phase that ended after the ledger was made: writing the result, which cannot hold its own price.
+pub fn add_phase(cost: &mut Cost, phase: Phase, cpu_ns: u64, duration_ns: u64, recorded: u64) {
+    cost.phases.push(PhaseCost { phase: phase.name(), cpu_ns });
+    cost.user_ns += cpu_ns;
+    cost.total_ns += cpu_ns;
+    cost.percent_of_one_cpu = percent(cost.total_ns, duration_ns);
+    if recorded > 0 {
+        cost.ns_per_sample = cost.total_ns as f64 / recorded as f64;
+    }
+}
+
 fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }

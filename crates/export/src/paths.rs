@@ -3,7 +3,7 @@
 //! A path is a thread name, then function names from the root to the leaf. A label has no `;`, no control character, no blank at its
 //! ends, and cannot be mistaken for a count.
 
-use lightfoot_model::{FrameKind, Profile};
+use lightfoot_model::{FrameKind, Profile, Sample};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -33,17 +33,21 @@ impl<'p> Paths<'p> {
     /// The paths of `profile`. Costs four bytes per frame of every distinct stack, and a sort.
     pub(crate) fn new(profile: &'p Profile) -> Paths<'p> {
         let mut labels = Labels::default();
-        let of_frame: Vec<LabelId> = profile
+        let mut of_frame: Vec<LabelId> = profile
             .frames
             .iter()
             .map(|frame| labels.intern(function_label(profile.strings.get(frame.name), frame.kind)))
             .collect();
-        let of_thread: Vec<LabelId> =
+        let mut of_thread: Vec<LabelId> =
             profile.threads.iter().map(|thread| labels.intern(thread_label(&thread.comm))).collect();
+        labels.settle(&mut of_frame);
+        labels.settle(&mut of_thread);
         let no_thread = labels.intern(Cow::Borrowed("[unknown]"));
         let no_stack = labels.intern(Cow::Borrowed("[no stack]"));
 
-        let mut steps = Vec::new();
+        let depth_of =
+            |sample: &Sample| sample.stack.map_or(1, |stack| profile.stacks.leaf_first(stack).count());
+        let mut steps = Vec::with_capacity(profile.samples.iter().map(|sample| 1 + depth_of(sample)).sum());
         let mut rows = Vec::with_capacity(profile.samples.len());
         for sample in &profile.samples {
             let start = steps.len();
@@ -101,6 +105,18 @@ impl<'p> Paths<'p> {
             each(&mut self.path(row).iter().map(|&label| self.labels[label as usize].as_ref()), row.count)?;
         }
         Ok(())
+    }
+
+    /// Frames of a flame graph of these paths.
+    pub(crate) fn frame_count(&self) -> usize {
+        let mut previous = &[][..];
+        let mut frames = 0;
+        for row in &self.rows {
+            let path = self.path(row);
+            frames += path.len() - path.iter().zip(previous).take_while(|(a, b)| a == b).count();
+            previous = path;
+        }
+        frames
     }
 
     /// Samples of all paths.
@@ -171,6 +187,21 @@ impl<'p> Labels<'p> {
         self.texts.push(label.clone());
         self.index.insert(label, id);
         id
+    }
+
+    /// Takes the blank out of labels that stand in the way of another: as lines, `f (x) 1` sorts before `f 5`, but as stacks `f`
+    /// comes before `f (x)`. inferno sorts lines and then insists on the order of stacks.
+    fn settle(&mut self, ids: &mut [LabelId]) {
+        for id in ids {
+            let label = self.texts[*id as usize].clone();
+            let in_the_way = |&(blank, _): &(usize, &str)| {
+                label.as_bytes().get(blank + 1).is_some_and(|&next| next <= b'9')
+                    && self.index.contains_key(&label[..blank])
+            };
+            if let Some((blank, _)) = label.match_indices(' ').find(in_the_way) {
+                *id = self.intern(Cow::Owned(format!("{}_{}", &label[..blank], &label[blank + 1..])));
+            }
+        }
     }
 }
 

@@ -1,12 +1,378 @@
-//! Not yet.
+//! pprof's protocol buffer, gzipped. Source of the messages: google/pprof, `proto/profile.proto`.
+//!
+//! Sample types `samples/count` and `cpu/nanoseconds`; labels `thread` (the thread's name), `pid`, `tid`, and `outcome` where a stack is
+//! not complete; the ledger stands in the comments (`pprof -comments`). Inlined functions are lines of their caller's location, as
+//! pprof has it. Loses the kind of a frame and why a frame has no name.
+//!
+//! Mappings have the range 0 to 0: then pprof takes addresses as those of the object's symbol table, which they are. Source:
+//! google/pprof, `internal/elfexec/elfexec.go` (`GetBase`).
+//!
+//! A protocol buffer's repeated fields may come in any order and one by one, so the message is written piece by piece.
 
-use lightfoot_model::Profile;
+use crate::stream::buffered;
+use crate::text::{self, TextOptions};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use lightfoot_model::{FrameId, FrameKind, Profile, StackOutcome, StringId};
+use prost::Message;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Writes `profile`.
+/// The messages of `profile.proto`, as far as they are written. Numbers of strings are indices into the string table.
+mod proto {
+    /// What a value means.
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct ValueType {
+        #[prost(int64, tag = "1")]
+        pub r#type: i64,
+        #[prost(int64, tag = "2")]
+        pub unit: i64,
+    }
+
+    /// A stack, leaf first, with its values.
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Sample {
+        #[prost(uint64, repeated, tag = "1")]
+        pub location_id: Vec<u64>,
+        #[prost(int64, repeated, tag = "2")]
+        pub value: Vec<i64>,
+        #[prost(message, repeated, tag = "3")]
+        pub label: Vec<Label>,
+    }
+
+    /// A string or a number that describes a sample.
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Label {
+        #[prost(int64, tag = "1")]
+        pub key: i64,
+        #[prost(int64, tag = "2")]
+        pub str: i64,
+        #[prost(int64, tag = "3")]
+        pub num: i64,
+    }
+
+    /// An executable or library.
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Mapping {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(int64, tag = "5")]
+        pub filename: i64,
+        #[prost(bool, tag = "7")]
+        pub has_functions: bool,
+        #[prost(bool, tag = "8")]
+        pub has_filenames: bool,
+        #[prost(bool, tag = "9")]
+        pub has_line_numbers: bool,
+        #[prost(bool, tag = "10")]
+        pub has_inline_frames: bool,
+    }
+
+    /// An address, with the functions inlined there, innermost first.
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Location {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(uint64, tag = "2")]
+        pub mapping_id: u64,
+        #[prost(uint64, tag = "3")]
+        pub address: u64,
+        #[prost(message, repeated, tag = "4")]
+        pub line: Vec<Line>,
+    }
+
+    /// A line of a function.
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Line {
+        #[prost(uint64, tag = "1")]
+        pub function_id: u64,
+        #[prost(int64, tag = "2")]
+        pub line: i64,
+    }
+
+    /// A function.
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Function {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(int64, tag = "2")]
+        pub name: i64,
+        #[prost(int64, tag = "3")]
+        pub system_name: i64,
+        #[prost(int64, tag = "4")]
+        pub filename: i64,
+    }
+
+    /// Any part of the whole: written many times, it adds up.
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Profile {
+        #[prost(message, repeated, tag = "1")]
+        pub sample_type: Vec<ValueType>,
+        #[prost(message, repeated, tag = "2")]
+        pub sample: Vec<Sample>,
+        #[prost(message, repeated, tag = "3")]
+        pub mapping: Vec<Mapping>,
+        #[prost(message, repeated, tag = "4")]
+        pub location: Vec<Location>,
+        #[prost(message, repeated, tag = "5")]
+        pub function: Vec<Function>,
+        #[prost(string, repeated, tag = "6")]
+        pub string_table: Vec<String>,
+        #[prost(int64, tag = "9")]
+        pub time_nanos: i64,
+        #[prost(int64, tag = "10")]
+        pub duration_nanos: i64,
+        #[prost(message, optional, tag = "11")]
+        pub period_type: Option<ValueType>,
+        #[prost(int64, tag = "12")]
+        pub period: i64,
+        #[prost(int64, repeated, tag = "13")]
+        pub comment: Vec<i64>,
+        #[prost(int64, tag = "14")]
+        pub default_sample_type: i64,
+    }
+}
+
+/// Field numbers of `proto::Profile` for the parts that are written one by one.
+mod field {
+    pub const SAMPLE: u32 = 2;
+    pub const LOCATION: u32 = 4;
+    pub const FUNCTION: u32 = 5;
+    pub const STRING_TABLE: u32 = 6;
+}
+
+/// Writes `profile`, gzipped.
 ///
 /// # Errors
-/// Always, for now.
-pub fn write(_profile: &Profile, _out: &mut dyn Write) -> io::Result<()> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "this format is not written yet"))
+/// Those of the writer.
+pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    buffered(out, |writer| {
+        let mut gzip = GzEncoder::new(writer, Compression::new(6));
+        write_message(profile, &mut gzip)?;
+        gzip.finish().map(|_| ())
+    })
+}
+
+/// Writes the message itself, without gzip.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write_message(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let mut writer = Writer::new(profile, out);
+    writer.run()?;
+    writer.mappings()?;
+    for sample in &profile.samples {
+        writer.sample(sample)?;
+    }
+    writer.strings()
+}
+
+struct Writer<'p, 'w> {
+    profile: &'p Profile,
+    out: &'w mut dyn Write,
+    buffer: Vec<u8>,
+    /// Strings that the profile does not have; they follow its own in the table, whose entry 0 is the empty one in both.
+    more_strings: Vec<String>,
+    more_strings_index: HashMap<String, i64>,
+    mapping_of_object: HashMap<StringId, u64>,
+    function_of: HashMap<(StringId, StringId), u64>,
+    /// Locations written.
+    locations: u64,
+    /// Location of each frame that has no inlined callee there; 0: not written yet.
+    location_of_frame: Vec<u64>,
+    /// Location by its frames, innermost first: inlined ones and the function that they are inlined into.
+    location_of_group: HashMap<Box<[FrameId]>, u64>,
+}
+
+impl<'p, 'w> Writer<'p, 'w> {
+    fn new(profile: &'p Profile, out: &'w mut dyn Write) -> Writer<'p, 'w> {
+        Writer {
+            profile,
+            out,
+            buffer: Vec::new(),
+            more_strings: Vec::new(),
+            more_strings_index: HashMap::new(),
+            mapping_of_object: HashMap::new(),
+            function_of: HashMap::new(),
+            locations: 0,
+            location_of_frame: vec![0; profile.frames.len()],
+            location_of_group: HashMap::new(),
+        }
+    }
+
+    fn string(&mut self, text: &str) -> i64 {
+        if text.is_empty() {
+            return 0;
+        }
+        if let Some(&number) = self.more_strings_index.get(text) {
+            return number;
+        }
+        let number = (self.profile.strings.len() + self.more_strings.len()) as i64;
+        self.more_strings.push(text.to_owned());
+        self.more_strings_index.insert(text.to_owned(), number);
+        number
+    }
+
+    /// Writes one element of a repeated field of the whole.
+    fn put(&mut self, field: u32, message: &impl Message) -> io::Result<()> {
+        self.buffer.clear();
+        prost::encoding::message::encode(field, message, &mut self.buffer);
+        self.out.write_all(&self.buffer)
+    }
+
+    fn put_part(&mut self, part: proto::Profile) -> io::Result<()> {
+        self.out.write_all(&part.encode_to_vec())
+    }
+
+    /// Everything that is there once: types, times, comments.
+    fn run(&mut self) -> io::Result<()> {
+        let meta = &self.profile.meta;
+        let samples = proto::ValueType { r#type: self.string("samples"), unit: self.string("count") };
+        let cpu = proto::ValueType { r#type: self.string("cpu"), unit: self.string("nanoseconds") };
+        let mut comments = vec![meta.target.clone(), meta.command_line.clone()];
+        comments.extend(meta.notes.iter().cloned());
+        let mut ledger = Vec::new();
+        text::ledger(self.profile, &mut ledger, &TextOptions::default())?;
+        comments.extend(String::from_utf8_lossy(&ledger).lines().map(str::to_owned));
+        let comment = comments.iter().filter(|text| !text.is_empty()).map(|text| self.string(text)).collect();
+        self.put_part(proto::Profile {
+            default_sample_type: cpu.r#type,
+            sample_type: vec![samples, cpu.clone()],
+            time_nanos: signed(meta.started_unix_ns),
+            duration_nanos: signed(meta.duration_ns),
+            period_type: Some(cpu),
+            period: signed(meta.period_ns),
+            comment,
+            ..Default::default()
+        })
+    }
+
+    /// One mapping per object; the first is the one that pprof shows as the main program.
+    fn mappings(&mut self) -> io::Result<()> {
+        let profile = self.profile;
+        let mut objects: Vec<StringId> = Vec::new();
+        for frame in profile.frames.iter() {
+            if !frame.object.is_empty() && !self.mapping_of_object.contains_key(&frame.object) {
+                self.mapping_of_object.insert(frame.object, 0);
+                objects.push(frame.object);
+            }
+        }
+        objects.sort_by_key(|&object| {
+            let path = profile.strings.get(object);
+            path.starts_with('[') || path.contains(".so") || path.ends_with(".map")
+        });
+        for (number, object) in objects.into_iter().enumerate() {
+            let id = number as u64 + 1;
+            self.mapping_of_object.insert(object, id);
+            let mapping = proto::Mapping {
+                id,
+                filename: i64::from(object.0),
+                has_functions: true,
+                has_filenames: true,
+                has_line_numbers: true,
+                has_inline_frames: true,
+            };
+            self.put_part(proto::Profile { mapping: vec![mapping], ..Default::default() })?;
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, sample: &lightfoot_model::Sample) -> io::Result<()> {
+        let profile = self.profile;
+        let mut location_id = Vec::new();
+        let mut group: Vec<FrameId> = Vec::new();
+        let mut frames =
+            sample.stack.into_iter().flat_map(|stack| profile.stacks.leaf_first(stack)).peekable();
+        while let Some(id) = frames.next() {
+            group.push(id);
+            if profile.frames.get(id).kind != FrameKind::Inlined || frames.peek().is_none() {
+                location_id.push(self.location(&group)?);
+                group.clear();
+            }
+        }
+        let mut label = Vec::new();
+        if let Some(thread) = profile.threads.get(sample.thread.0 as usize) {
+            if !thread.comm.is_empty() {
+                label.push(proto::Label {
+                    key: self.string("thread"),
+                    str: self.string(&thread.comm),
+                    num: 0,
+                });
+            }
+            label.push(proto::Label { key: self.string("pid"), str: 0, num: thread.pid.into() });
+            label.push(proto::Label { key: self.string("tid"), str: 0, num: thread.tid.into() });
+        }
+        if sample.outcome != StackOutcome::Complete {
+            label.push(proto::Label {
+                key: self.string("outcome"),
+                str: self.string(sample.outcome.name()),
+                num: 0,
+            });
+        }
+        let value = vec![signed(sample.count), signed(sample.weight_ns)];
+        self.put(field::SAMPLE, &proto::Sample { location_id, value, label })
+    }
+
+    /// The number of the location of `group` (frames innermost first), written when it is new.
+    fn location(&mut self, group: &[FrameId]) -> io::Result<u64> {
+        let known = match group {
+            [frame] => self.location_of_frame[frame.0 as usize],
+            _ => self.location_of_group.get(group).copied().unwrap_or(0),
+        };
+        if known > 0 {
+            return Ok(known);
+        }
+        self.locations += 1;
+        let id = self.locations;
+        match group {
+            [frame] => self.location_of_frame[frame.0 as usize] = id,
+            _ => _ = self.location_of_group.insert(group.into(), id),
+        }
+        let mut line = Vec::with_capacity(group.len());
+        let (mut mapping_id, mut address) = (0, 0);
+        for &frame in group {
+            let frame = *self.profile.frames.get(frame);
+            mapping_id = self.mapping_of_object.get(&frame.object).copied().unwrap_or(0);
+            address = frame.address;
+            line.push(proto::Line {
+                function_id: self.function(frame.name, frame.file)?,
+                line: frame.line.into(),
+            });
+        }
+        self.put(field::LOCATION, &proto::Location { id, mapping_id, address, line })?;
+        Ok(id)
+    }
+
+    fn function(&mut self, name: StringId, file: StringId) -> io::Result<u64> {
+        if let Some(&id) = self.function_of.get(&(name, file)) {
+            return Ok(id);
+        }
+        let id = self.function_of.len() as u64 + 1;
+        self.function_of.insert((name, file), id);
+        let name = i64::from(name.0);
+        let function = proto::Function { id, name, system_name: name, filename: i64::from(file.0) };
+        self.put(field::FUNCTION, &function)?;
+        Ok(id)
+    }
+
+    fn strings(&mut self) -> io::Result<()> {
+        let more = std::mem::take(&mut self.more_strings);
+        for text in self.profile.strings.iter().chain(more.iter().map(String::as_str)) {
+            self.buffer.clear();
+            prost::encoding::encode_key(
+                field::STRING_TABLE,
+                prost::encoding::WireType::LengthDelimited,
+                &mut self.buffer,
+            );
+            prost::encoding::encode_varint(text.len() as u64, &mut self.buffer);
+            self.out.write_all(&self.buffer)?;
+            self.out.write_all(text.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// pprof counts in signed numbers.
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -29,3 +29,22 @@ where
         serializer.collect_seq((self.0)())
     }
 }
+
+/// A JSON object with the given members, in that order, made from a view of the profile when it is written:
+/// `json_object!(Name, view: View, { "member": expression, ... })` defines `Name(&view)`.
+macro_rules! json_object {
+    ($name:ident, $view:ident: $type:ident, { $($key:literal: $value:expr),* $(,)? }) => {
+        struct $name<'v>(&'v $type<'v>);
+
+        impl ::serde::Serialize for $name<'_> {
+            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use ::serde::ser::SerializeMap;
+                let $view = self.0;
+                let mut map = serializer.serialize_map(None)?;
+                $(map.serialize_entry($key, &$value)?;)*
+                map.end()
+            }
+        }
+    };
+}
+pub(crate) use json_object;

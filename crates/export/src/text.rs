@@ -454,6 +454,10 @@ impl<'w> Page<'w> {
         let interrupt_time =
             if cost.interrupt_calibrated { time_ns(cost.interrupt_ns) } else { "unknown".into() };
         let maps = format!("peak of this process, and {} of BPF maps", bytes(cost.bpf_map_bytes));
+        let first = format!(
+            "from launch to the first sample, and {} of CPU time until then",
+            time_ns(cost.first_sample_cpu_ns)
+        );
         let rows = [
             ("interrupts", interrupt_time, interrupts),
             ("BPF programs", time_ns(cost.bpf_ns), each(cost.bpf_ns)),
@@ -462,7 +466,9 @@ impl<'w> Page<'w> {
             ("memory", bytes(cost.peak_rss_bytes), maps),
         ];
         self.heading("Cost of looking, in CPU time")?;
-        for (label, value, detail) in rows {
+        let started = cost.first_sample_wall_ns > 0;
+        let first = started.then(|| ("start", time_ns(cost.first_sample_wall_ns), first));
+        for (label, value, detail) in rows.into_iter().chain(first) {
             let figures = format!("  {label:12}  {value:>9}");
             let style = if label == "total" { Style::Strong } else { Style::Plain };
             self.styled(style, &figures)?;

@@ -3,7 +3,7 @@
 use crate::{Error, Kind, Result};
 use std::fs;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 /// Inode of the initial pid namespace. Source: `PROC_PID_INIT_INO`, include/linux/proc_ns.h.
@@ -164,6 +164,14 @@ pub fn process_end(pid: u32) -> Option<OwnedFd> {
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
     // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Columns of the terminal behind a descriptor; `None` if it is no terminal or does not know.
+pub fn terminal_columns(terminal: BorrowedFd<'_>) -> Option<usize> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: `size` is a live winsize that the call fills.
+    let result = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
+    (result == 0 && size.ws_col > 0).then_some(size.ws_col.into())
 }
 
 /// Sends a signal to a process that the caller started.

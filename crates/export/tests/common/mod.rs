@@ -47,6 +47,7 @@ pub fn no_samples() -> Profile {
             interrupt_calibrated: true,
             phases: vec![PhaseCost { phase: "start", cpu_ns: 9_000_000 }],
             running_percent_of_one_cpu: 0.001_001,
+            ..Default::default()
         },
     }
 }
@@ -159,6 +160,8 @@ pub fn varied() -> Profile {
             PhaseCost { phase: "write", cpu_ns: 700_000 },
         ],
         running_percent_of_one_cpu: 0.167,
+        first_sample_wall_ns: 41_000_000,
+        first_sample_cpu_ns: 12_300_000,
     };
     p
 }
