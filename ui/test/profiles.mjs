@@ -234,7 +234,7 @@ export function large(stacks = 100_000, tail = 8) {
   const next = (row) => {
     let known = callees.get(row);
     if (!known) callees.set(row, (known = []));
-    if (known.length > 0 && random() > 0.55 / Math.sqrt(known.length)) return known[Math.floor(random() ** 3 * known.length)];
+    if (known.length > 0 && random() > 0.7 / (1 + known.length) ** 1.7) return known[Math.floor(random() ** 3 * known.length)];
     const fresh = b.row(row, functions[Math.floor(random() ** 2 * functions.length)]);
     if (!known.includes(fresh)) known.push(fresh);
     return fresh;

@@ -80,7 +80,7 @@ function withoutArguments(name: string): string {
     else if (depth === 0) result += c;
   }
   // What stands before a blank is a return type (`void f`); what follows is `const` or `[clone .part.0]`.
-  return result.replace(/\s*\[clone.*$/, '').replace(/\s+const$/, '').replace(/:{3,}/g, '::').trim();
+  return result.replace(/\s*\[clone.*$/, '').replace(/\s+const$/, '').replace(/:{3,}/g, '::').trim().replace(/^::/, '');
 }
 
 /** The last part of a path: `libc.so.6` of `/usr/lib/libc.so.6`. */

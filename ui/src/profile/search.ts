@@ -59,6 +59,16 @@ function literal(text: string): string {
   return text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
 }
 
+/** For each box how many boxes before it match: whether a range of boxes has a match is then one subtraction. */
+export function countMatches(layout: Layout, tree: CallTree, found: Search): Int32Array {
+  const before = new Int32Array(layout.size + 1);
+  for (let box = 0; box < layout.size; box++) {
+    const code = tree.nodeFunction[layout.node[box]!]!;
+    before[box + 1] = before[box]! + (code >= 0 ? found.matches[code]! : 0);
+  }
+  return before;
+}
+
 /**
  * Time and samples of the boxes in the subtree of `within` that match. A match inside a match is counted once: the
  * outermost box stands for all of it.

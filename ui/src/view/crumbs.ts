@@ -42,6 +42,7 @@ export function crumbs(state: State): HTMLElement {
         );
       }),
     );
+    list.scrollLeft = list.scrollWidth;
   };
   state.on((change) => {
     if (change === 'layout' || change === 'zoom') draw();

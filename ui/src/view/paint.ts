@@ -89,25 +89,31 @@ export class Painter {
     return visible.size;
   }
 
-  /** Groups entries by colour: changing the fill is dearer than filling. After the kinds: root, merged, matched. */
+  /** Groups entries by colour: changing the fill is dearer than filling. After the kinds: root, merged, merged with a match, matched. */
   private sortByFill(colours: Palette): void {
     const { visible, state } = this;
-    const groups = colours.fills.length + 3;
+    const groups = colours.fills.length + 4;
     if (this.byFill.length !== groups) this.byFill = Array.from({ length: groups }, () => []);
     for (const group of this.byFill) group.length = 0;
     for (let at = 0; at < visible.size; at++) {
       const code = state.codeOf(visible.box[at]!);
       let fill: number;
-      if (visible.merged[at]) fill = groups - 2;
-      else if (code < 0) fill = groups - 3;
+      if (visible.merged[at]) fill = this.mergedMatch(visible.box[at]!) ? groups - 2 : groups - 3;
+      else if (code < 0) fill = groups - 4;
       else if (state.search?.matches[code]) fill = groups - 1;
       else fill = this.fillOfCode[code]!;
       this.byFill[fill]!.push(at);
     }
   }
 
+  /** Whether there is a match among the merged siblings from `box` on, or below them. */
+  private mergedMatch(box: number): boolean {
+    const { matchesBefore, layout } = this.state;
+    return matchesBefore !== undefined && matchesBefore[layout.end[layout.parent[box]!]!]! > matchesBefore[box]!;
+  }
+
   private colour(fill: number, colours: Palette): string {
-    return colours.fills[fill] ?? [colours.root, colours.merged, colours.match][fill - colours.fills.length]!;
+    return colours.fills[fill] ?? [colours.root, colours.merged, colours.mergedMatch, colours.match][fill - colours.fills.length]!;
   }
 
   private writeLabels(

@@ -24,6 +24,8 @@ export interface Palette {
   /** Many frames too narrow to draw one by one. */
   merged: string;
   mergedText: string;
+  /** Such frames with a match among them. */
+  mergedMatch: string;
   match: string;
   matchText: string;
   background: string;
@@ -61,6 +63,7 @@ export function palette(isDark: boolean): Palette {
         root: '#3b3f48',
         merged: '#30333a',
         mergedText: '#a09c94',
+        mergedMatch: '#58497a',
         match: '#b98cf0',
         matchText: '#1c1226',
         background: '#1c1e22',
@@ -72,6 +75,7 @@ export function palette(isDark: boolean): Palette {
         root: '#d9d4ca',
         merged: '#e3dfd7',
         mergedText: '#6d675e',
+        mergedMatch: '#d8c5ef',
         match: '#7a3fc4',
         matchText: '#ffffff',
         background: '#ffffff',

@@ -53,7 +53,7 @@ export function build(app: HTMLElement, state: State): () => void {
   fill(app, [
     h('a', { class: 'skip', href: '#ledger' }, 'Skip to the ledger'),
     header,
-    h('div', { class: 'toolbar', role: 'toolbar', 'aria-label': 'View' }, search.element, directions(state), new ThreadPicker(state).element),
+    h('div', { class: 'toolbar' }, search.element, directions(state), new ThreadPicker(state).element),
     h('main', {}, h('section', { class: 'graph', 'aria-label': 'Flame graph' }, crumbs(state), flame.element, legend(state)), side),
     priceLine(state),
     ledger(state),

@@ -3,7 +3,7 @@
 
 import type { Profile } from '../profile/data.js';
 import { buildLayout, totalSamples, totalTime, type Layout } from '../profile/layout.js';
-import { matched, search, type Search } from '../profile/search.js';
+import { countMatches, matched, search, type Search } from '../profile/search.js';
 import { describeShown, listProcesses, type ProcessEntry } from '../profile/threads.js';
 import { buildTree, type CallTree } from '../profile/tree.js';
 import type { Nanoseconds, SampleCount } from '../profile/units.js';
@@ -31,6 +31,8 @@ export class State {
   search: Search | undefined;
   /** Where the query came from; the table filters itself by a typed one only. */
   searchedBy: 'box' | 'table' = 'box';
+  /** Number of matching boxes before each box (one entry more than boxes), undefined without a search. */
+  matchesBefore: Int32Array | undefined;
   /** The part of the zoomed box that matches. */
   found: { time: Nanoseconds; samples: SampleCount } | undefined;
   direction: Direction = 'icicle';
@@ -91,6 +93,7 @@ export class State {
     if (query === (this.search?.query ?? '') && by === this.searchedBy) return;
     this.search = search(this.tree.functions, query);
     this.searchedBy = by;
+    this.index();
     this.count();
     this.tell('search');
   }
@@ -109,8 +112,13 @@ export class State {
     const moved = (box: number) => (box < 0 ? -1 : this.layout.boxOfNode[old.node[box]!]!);
     this.zoom = Math.max(0, moved(this.zoom));
     this.selected = moved(this.selected);
+    this.index();
     this.count();
     this.tell('layout');
+  }
+
+  private index(): void {
+    this.matchesBefore = this.search && countMatches(this.layout, this.tree, this.search);
   }
 
   private count(): void {
