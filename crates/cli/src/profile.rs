@@ -78,7 +78,8 @@ pub fn run(arguments: &ProfileArguments, verbose: bool) -> Result<u8, Failure> {
     if profile.accounting.lost > 0 {
         say!(
             "lightfoot: incomplete: {} of {} samples were lost for lack of room; a larger --ring-bytes helps",
-            profile.accounting.lost, profile.accounting.fired
+            profile.accounting.lost,
+            profile.accounting.fired
         );
     }
     Ok(code(status, &profile))

@@ -6,6 +6,9 @@
 //! Not here: opening or naming files, deciding about colour (crate `cli`), finding names (crate `symbolize`).
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
 pub mod firefox;
 pub mod folded;
 mod format;

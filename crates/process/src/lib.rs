@@ -10,6 +10,7 @@
 //! Not here: names of native code (crate `symbolize`), the events' source (crate `kernel`).
 
 mod address;
+pub mod check;
 mod counters;
 mod event;
 mod host;

@@ -42,7 +42,14 @@ fn both_ways_to_read_mappings_agree() {
         let mut mappings = Vec::new();
         host.executable_mappings(std::process::id(), &mut |mapping| {
             let path = mapping.path.to_vec();
-            mappings.push((mapping.start, mapping.end, mapping.file_offset, mapping.device, mapping.inode, path));
+            mappings.push((
+                mapping.start,
+                mapping.end,
+                mapping.file_offset,
+                mapping.device,
+                mapping.inode,
+                path,
+            ));
             ControlFlow::Continue(())
         })
         .unwrap();

@@ -39,6 +39,13 @@ pub(crate) struct Section {
     pub link: u32,
 }
 
+impl Section {
+    /// Whether the section holds a virtual address.
+    pub fn covers(&self, address: u64) -> bool {
+        address.checked_sub(self.address).is_some_and(|into| into < self.size)
+    }
+}
+
 /// An ELF file.
 pub(crate) struct Elf<'a> {
     pub data: &'a dyn ReadAt,

@@ -9,6 +9,7 @@
 //! Not here: which object an address belongs to, and perf maps of JIT compilers (crate `process`).
 
 mod bytes;
+pub mod check;
 mod debug_file;
 mod dwarf;
 mod elf;

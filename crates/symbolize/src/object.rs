@@ -42,7 +42,7 @@ pub(crate) fn object(source: &ObjectSource<'_>, file_offsets: &[u64], options: &
 
     let of_offset = |address: &Option<u64>| match address.map(|address| addresses.binary_search(&address)) {
         Some(Ok(at)) => named[at].clone(),
-        _ => Named::Unknown { reason: "offset is not loaded by the object" },
+        _ => Named::Unknown { reason: symbols::NOT_LOADED },
     };
     Batch { named: virtual_addresses.iter().map(of_offset).collect(), note }
 }

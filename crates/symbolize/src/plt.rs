@@ -17,10 +17,8 @@ pub(crate) fn find(elf: &Elf<'_>, address: u64) -> Option<Symbol> {
     if elf.machine != EM_X86_64 || !elf.wide || !elf.endian.little {
         return None;
     }
-    let section = elf.sections().iter().find(|section| {
-        section.name.starts_with(b".plt")
-            && address.checked_sub(section.address).is_some_and(|at| at < section.size)
-    })?;
+    let section =
+        elf.sections().iter().find(|section| section.name.starts_with(b".plt") && section.covers(address))?;
     let each = if &*section.name == b".plt.got" && section.size.is_multiple_of(8) { 8 } else { 16 };
     let start = address - (address - section.address) % each;
     let code = read_some(elf.data, section.offset.checked_add(start - section.address)?, each, 16);

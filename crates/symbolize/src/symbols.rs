@@ -1,7 +1,7 @@
 //! ELF symbols by streaming: each symbol table is read once, in pieces, and only the symbols nearest to the addresses asked
 //! for are kept. 64 KiB and about 300 bytes per address, whatever the size of the table.
 
-use crate::bytes::{ReadAt, read_some};
+use crate::bytes::read_some;
 use crate::elf::{Elf, SHT_DYNSYM, SHT_SYMTAB, Section};
 use crate::names::{plainer, pretty};
 use crate::nearest::{Candidate, Nearest};
@@ -18,6 +18,9 @@ const STB_LOCAL: u8 = 0;
 const STB_GLOBAL: u8 = 1;
 const SHN_UNDEF: u16 = 0;
 const SHN_LORESERVE: u16 = 0xff00;
+
+/// Reason for an offset that the program headers do not load.
+pub(crate) const NOT_LOADED: &str = "offset is not loaded by the object";
 
 /// A function found in a symbol table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,7 +60,7 @@ pub(crate) fn find(files: &[&Elf<'_>], addresses: &[u64]) -> Vec<Result<Symbol, 
         let symbol = symbol.filter(|(symbol, label)| {
             // A symbol without size ends with its section.
             let elf = tables[usize::from(symbol.table)].0;
-            !label || elf.section_at(symbol.section.into()).is_some_and(|s| address - s.address < s.size)
+            !label || elf.section_at(symbol.section.into()).is_some_and(|section| section.covers(address))
         });
         let (symbol, _) = symbol.ok_or(missing)?;
         let (elf, strings) = tables[usize::from(symbol.table)];
@@ -148,16 +151,25 @@ pub(crate) fn name(elf: &Elf<'_>, strings: &Section, at: u64) -> Option<Vec<u8>>
     (!bytes.is_empty()).then_some(bytes)
 }
 
-/// Names for file offsets in any bytes that may or may not be an ELF file: the whole path from foreign bytes to names. For
-/// fuzzing and tests. Never panics; time and memory are bounded by the bytes' length and the number of offsets.
-pub fn find_in_bytes(bytes: &[u8], file_offsets: &[u64]) -> Vec<Result<Symbol, &'static str>> {
-    let data: &dyn ReadAt = &bytes;
-    let elf = match Elf::parse(data) {
-        Ok(elf) => elf,
-        Err(reason) => return vec![Err(reason); file_offsets.len()],
-    };
-    let mut addresses: Vec<u64> = file_offsets.iter().filter_map(|&offset| elf.address_of(offset)).collect();
+/// Names for file offsets (any order) in an object, from the symbol tables of `files`, of which the first is the object itself.
+pub(crate) fn find_at_offsets(files: &[&Elf<'_>], file_offsets: &[u64]) -> Vec<Result<Symbol, &'static str>> {
+    let address_of = |offset: &u64| files.first().and_then(|elf| elf.address_of(*offset));
+    let mut addresses: Vec<u64> = file_offsets.iter().filter_map(address_of).collect();
     addresses.sort_unstable();
     addresses.dedup();
-    find(&[&elf], &addresses)
+    let found = find(files, &addresses);
+    let named = |offset: &u64| match address_of(offset).map(|address| addresses.binary_search(&address)) {
+        Some(Ok(at)) => found[at].clone(),
+        _ => Err(NOT_LOADED),
+    };
+    file_offsets.iter().map(named).collect()
+}
+
+/// Names for file offsets in any bytes that may or may not be an ELF file, in their order: the whole path from foreign bytes
+/// to names. Never panics; time and memory are bounded by the number of bytes and of offsets.
+pub fn find_in_bytes(bytes: &[u8], file_offsets: &[u64]) -> Vec<Result<Symbol, &'static str>> {
+    match Elf::parse(&bytes) {
+        Ok(elf) => find_at_offsets(&[&elf], file_offsets),
+        Err(reason) => vec![Err(reason); file_offsets.len()],
+    }
 }

@@ -21,15 +21,7 @@ pub fn vdso(offsets: &[u64]) -> Vec<Named> {
     let Ok(elf) = Elf::parse(&bytes) else {
         return vec![Named::Unknown { reason: "vDSO unreadable" }; offsets.len()];
     };
-    let mut addresses: Vec<u64> = offsets.iter().filter_map(|&offset| elf.address_of(offset)).collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    let found = symbols::find(&[&elf], &addresses);
-    let named = |&offset: &u64| {
-        let at = elf.address_of(offset).and_then(|address| addresses.binary_search(&address).ok());
-        at.map_or(Named::Unknown { reason: "address between symbols" }, |at| found[at].clone().into())
-    };
-    offsets.iter().map(named).collect()
+    symbols::find_at_offsets(&[&elf], offsets).into_iter().map(Named::from).collect()
 }
 
 fn image() -> Option<Vec<u8>> {
