@@ -3,6 +3,7 @@
 
 import { Camera } from '../profile/camera.js';
 import { boxAt, firstChild, neighbour } from '../profile/layout.js';
+import { narrowest } from '../profile/visible.js';
 import { h, oncePerFrame } from './dom.js';
 import { Painter, rowHeight, type Picture } from './paint.js';
 import { palette, type Palette } from './palette.js';
@@ -148,7 +149,15 @@ export class FlameView {
     const x = (event.clientX - bounds.left) / this.width;
     const depth = this.painter.depthAt(event.clientY - bounds.top, picture);
     if (depth < 0 || x < 0 || x >= 1) return -1;
-    return boxAt(this.state.layout, picture.left + x * (picture.right - picture.left), depth);
+    const { layout } = this.state;
+    const box = boxAt(layout, picture.left + x * (picture.right - picture.left), depth);
+    // Below frames that are too narrow to draw nothing is drawn, so nothing is there to point at.
+    return box > 0 && this.tooNarrow(layout.parent[box]!) ? -1 : box;
+  }
+
+  private tooNarrow(box: number): boolean {
+    const { left, right } = this.camera.target;
+    return (this.state.layout.total[box]! / (right - left)) * this.width < narrowest;
   }
 
   private listen(): void {
@@ -160,7 +169,7 @@ export class FlameView {
         this.draw();
       }
       canvas.style.cursor = box >= 0 ? 'pointer' : 'default';
-      if (box >= 0) this.tooltip.show(box, event.clientX, event.clientY);
+      if (box >= 0) this.tooltip.show(box, event.clientX, event.clientY, this.tooNarrow(box));
       else this.tooltip.hide();
     });
     canvas.addEventListener('mouseleave', () => {

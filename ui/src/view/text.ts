@@ -30,8 +30,11 @@ export class Labels {
   fit(name: string, room: number): string {
     let forms = this.forms.get(name);
     if (!forms) {
-      // 5,000 characters never fit, and shortening them is not free.
-      forms = shorterForms(legibleName(name.slice(0, 2000))).map((text) => ({ text, width: this.measure(text) }));
+      // What is longer than any screen is wide is not measured.
+      forms = shorterForms(legibleName(name)).map((text) => ({
+        text,
+        width: text.length > 3000 ? Infinity : this.measure(text),
+      }));
       this.forms.set(name, forms);
     }
     for (const { text, width } of forms) if (width <= room) return isolated(text);

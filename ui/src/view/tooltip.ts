@@ -17,7 +17,7 @@ import { mark } from './mark.js';
 import { kindHelp, kindWords } from './palette.js';
 import type { State } from './state.js';
 
-const longestName = 600;
+const longestName = 420;
 
 export class Tooltip {
   readonly element = h('div', { class: 'tooltip', id: 'tooltip', hidden: true, 'aria-hidden': 'true' });
@@ -33,11 +33,12 @@ export class Tooltip {
     this.element.hidden = true;
   }
 
-  show(box: number, x: number, y: number): void {
+  /** @param narrow the frame is drawn only together with others. */
+  show(box: number, x: number, y: number, narrow = false): void {
     const { element } = this;
     if (box !== this.box) {
       this.box = box;
-      fill(element, this.content(box));
+      fill(element, [...this.content(box), narrow ? h('div', { class: 'certainty' }, 'one of the frames that are too narrow to draw here') : undefined]);
     }
     element.hidden = false;
     const gap = 14;
