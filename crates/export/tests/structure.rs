@@ -298,7 +298,7 @@ fn svg_is_xml_and_shows_every_function() {
         ("process 1234 (xz)", "target"),
         ("fired 981 = recorded 960", "ledger"),
         ("lzma_mf_bt4_find (600 samples, 62.50%)", "a function"),
-        ("read64ne_[i] (447 samples", "an inlined function"),
+        ("read64ne (447 samples", "an inlined function"),
         ("[no stack] (2 samples", "samples without a stack"),
     ] {
         assert!(texts.iter().any(|text| text.starts_with(start)), "{what}: {texts:#?}");
