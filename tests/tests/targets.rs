@@ -53,7 +53,7 @@ fn a_command_that_closes_its_descriptors() {
     let run = Lightfoot::new("profile -F 499 -o").arg(&path).command("closer", "--ms 800 --code 5").run();
     assert_eq!(run.code, Some(5), "{}", run.stderr);
     let report = Report::parse(&std::fs::read(&path).expect("profile"));
-    assert!(report.through("closer_hot") > 200, "{}", report.heaviest(|_| true));
+    assert!(report.through("closer_hot") > 40, "{}", report.heaviest(|_| true));
 }
 
 /// Descriptors of lightfoot's (maps, links, perf events) are not handed down to the command, where they would outlive the run.
@@ -94,7 +94,7 @@ fn children_that_appear_later() {
     let target = Workload::start("forker", "--rate 50 --burn-ms 20 --seconds 5");
     std::thread::sleep(Duration::from_millis(300));
     let report = Lightfoot::new(&format!("profile -F 499 -d 2s -p {}", target.pid())).report(0);
-    assert!(report.through("forked_hot") > 250, "{}", report.heaviest(|_| true));
+    assert!(report.through("forked_hot") > 60, "{}", report.heaviest(|_| true));
     drop(target.truth());
 }
 
@@ -123,7 +123,7 @@ fn threads_that_appear_later() {
     let report = Lightfoot::new("profile -F 499").command("threads", "6 --hot 2 --seconds 2").report(0);
     for name in ["hot-0", "hot-1"] {
         assert!(
-            report.count(|stack| stack.comm == name && stack.through("thread_hot")) > 200,
+            report.count(|stack| stack.comm == name && stack.through("thread_hot")) > 40,
             "{}",
             report.heaviest(|_| true)
         );
@@ -139,7 +139,7 @@ fn a_process_with_10_000_threads() {
     let (report, run) =
         Lightfoot::new(&format!("profile -F 499 -d 2s -p {}", target.pid())).report_and_run(0);
     let n = report.through("thread_hot");
-    assert!(n > 500, "{n}: {}", report.heaviest(|_| true));
+    assert!(n > 100, "{n}: {}", report.heaviest(|_| true));
     assert_eq!(
         report.count(|stack| stack.comm == "hot-0" || stack.comm == "hot-1"),
         report.accounting.recorded
@@ -161,7 +161,7 @@ fn a_process_that_has_exited_is_named() {
         let named = report.count(|stack| {
             stack.pid == child && stack.through("execer_hot") && stack.through("root_of_stack")
         });
-        assert!(all > 400, "{transfer}: {all}");
+        assert!(all > 100, "{transfer}: {all}");
         assert!(
             named * 100 > all * 95,
             "{transfer}: {named} of {all}: {}",
@@ -177,7 +177,7 @@ fn a_target_that_ends_early() {
     let Some(_turn) = privileged("a_target_that_ends_early") else { return };
     let target = Workload::start("exiter", "--after-ms 1500 --burn");
     let report = Lightfoot::new(&format!("profile -F 499 -d 4s -p {}", target.pid())).report(0);
-    assert!(report.through("exiter_hot") > 150, "{}", report.heaviest(|_| true));
+    assert!(report.through("exiter_hot") > 30, "{}", report.heaviest(|_| true));
 }
 
 /// The version 2 hierarchy: where it is mounted, or mounted privately by the test and taken away again.
@@ -264,7 +264,7 @@ fn a_cgroup() {
     let (report, late) = running;
     let (inside_pid, outside_pid) = (inside.pid(), outside.pid());
     drop((inside, outside));
-    assert!(report.count(|stack| stack.pid == inside_pid && stack.through("rotate")) > 200);
+    assert!(report.count(|stack| stack.pid == inside_pid && stack.through("rotate")) > 40);
     assert!(
         report.count(|stack| stack.pid == late && stack.through("mixed")) > 100,
         "a process in a cgroup below"
@@ -292,7 +292,7 @@ fn the_whole_machine() {
     let target = Workload::start("split", "--seconds 5");
     let report = Lightfoot::new("profile -a -F 199 -d 3s").report(0);
     let ours = report.count(|stack| stack.pid == target.pid() && stack.through("rotate"));
-    assert!(ours > 150, "{ours} samples");
+    assert!(ours > 30, "{ours} samples");
     let a = &report.accounting;
     let duration = report.json["meta"]["duration_ns"].as_f64().expect("duration") / 1e9;
     let cpus = report.json["meta"]["cpus"].as_f64().expect("cpus");
@@ -327,7 +327,7 @@ fn another_pid_namespace() {
     let inner_pid = child_of(unshare).expect("the program in the namespace");
     let report = Lightfoot::new(&format!("profile -F 499 -d 1s -p {inner_pid}")).report(0);
     assert!(
-        report.count(|stack| stack.pid == inner_pid && stack.through("jit_caller")) > 200,
+        report.count(|stack| stack.pid == inner_pid && stack.through("jit_caller")) > 40,
         "{}",
         report.heaviest(|_| true)
     );
@@ -342,10 +342,10 @@ fn another_pid_namespace() {
         Lightfoot::under(&wrapped, "profile -F 499 -o").arg(&path).command("split", "--seconds 2").run();
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let report = Report::parse(&std::fs::read(&path).expect("profile"));
-    assert!(report.through("rotate") > 500, "{}", report.heaviest(|_| true));
+    assert!(report.through("rotate") > 100, "{}", report.heaviest(|_| true));
     let pid = run.truth()["pid"].as_u64().expect("pid") as u32;
     assert!(pid < 100, "a pid of the inner namespace");
-    assert!(report.count(|stack| stack.pid == pid) > 500, "pids are those of lightfoot's own namespace");
+    assert!(report.count(|stack| stack.pid == pid) > 100, "pids are those of lightfoot's own namespace");
 }
 
 /// The first child of a process. Source: the fourth field of every `/proc/PID/stat`.
