@@ -78,6 +78,8 @@ export class Builder {
       interrupt_each_ns: 14_200,
       interrupts: recorded,
       interrupt_calibrated: true,
+      first_sample_wall_ns: recorded > 0 ? 90_400_000 : 0,
+      first_sample_cpu_ns: recorded > 0 ? 38_400_000 : 0,
       peak_rss_bytes: 24_117_248,
       bpf_map_bytes: 5_308_416,
       phases: [
@@ -123,7 +125,7 @@ export class Builder {
         throttled: 0,
         lost,
         failed,
-        reasons: failed > 0 ? { no_frames: 2, nested: 1 } : {},
+        reasons: failed > 0 ? { no_frames: 2, no_scratch: 1 } : {},
       },
       cost,
     };

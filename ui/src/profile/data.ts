@@ -57,6 +57,10 @@ export interface Cost {
   interrupt_each_ns: number;
   interrupts: number;
   interrupt_calibrated: boolean;
+  /** From launch to the first sample, wall time; 0 without samples. */
+  first_sample_wall_ns: number;
+  /** CPU time of lightfoot until sampling started. */
+  first_sample_cpu_ns: number;
   phases: { phase: string; cpu_ns: number }[];
   running_percent_of_one_cpu: number;
 }

@@ -62,6 +62,8 @@ export interface Price {
   /** The part that falls in the run itself, in percent of one CPU. */
   whileRunning: number;
   duration: Nanoseconds;
+  /** Wall time from launch to the first sample, and the CPU time that it took; undefined without samples. */
+  start?: { wall: Nanoseconds; cpu: Nanoseconds };
   memory: { size: Bytes; origin: string }[];
 }
 
@@ -96,6 +98,9 @@ export function price(profile: Profile): Price {
     total: { ...row('total', cost.total_ns, ''), percent: cost.percent_of_one_cpu },
     whileRunning: cost.running_percent_of_one_cpu,
     duration: nanoseconds(meta.duration_ns),
+    ...(cost.first_sample_wall_ns > 0
+      ? { start: { wall: nanoseconds(cost.first_sample_wall_ns), cpu: nanoseconds(cost.first_sample_cpu_ns) } }
+      : {}),
     memory: [
       { size: bytes(cost.peak_rss_bytes), origin: 'resident at the peak' },
       { size: bytes(cost.bpf_map_bytes), origin: 'in BPF maps and buffers' },

@@ -37,7 +37,7 @@ export function topRows(layout: Layout, tree: CallTree, within: number): TopRow[
     }
   }
   const rows: TopRow[] = [];
-  for (let code = 0; code < functions; code++) {
+  for (let code = 0; code < tree.functions.firstGroup; code++) {
     if (total[code]! > 0) {
       rows.push({
         code,

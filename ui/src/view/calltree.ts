@@ -50,8 +50,9 @@ export class CallTreeView {
 
   private item(box: number, level: number, position: number, siblings: number): HTMLLIElement {
     const { state } = this;
-    const { layout, tree } = state;
+    const { layout } = state;
     const code = state.codeOf(box);
+    const kind = state.kindOf(box);
     const part = formatShare(share(totalTime(layout, box), totalTime(layout, state.zoom)));
     const self = selfTime(layout, box);
     const item = h(
@@ -70,7 +71,7 @@ export class CallTreeView {
         { class: 'line' },
         h('span', { class: 'twist', 'aria-hidden': 'true' }),
         h('b', {}, part),
-        code >= 0 && mark(tree.functions.kind[code]!),
+        kind !== undefined && mark(kind),
         h('bdi', {}, middleCut(legibleName(state.nameOf(box)), 300)),
         h('small', {}, `${formatTime(totalTime(layout, box))}${self > 0 ? `, self ${formatTime(self)}` : ''}`),
       ),

@@ -58,6 +58,7 @@ function costCard({ profile }: State): HTMLElement {
       'p',
       { class: 'aside' },
       `While running: ${formatPercent(cost.whileRunning)} of one CPU. `,
+      cost.start && `First sample ${formatTime(cost.start.wall)} after launch, for ${formatTime(cost.start.cpu)} of CPU time. `,
       `Memory: ${cost.memory.map((m) => `${formatBytes(m.size)} ${m.origin}`).join(', ')}.`,
     ),
   );

@@ -24,12 +24,14 @@ export interface Picture {
 
 export class Painter {
   private readonly visible = new VisibleBoxes();
-  private readonly fillOfCode: Uint8Array;
+  private fillOfCode: Uint8Array;
   private byFill: number[][] = [];
 
   constructor(private readonly state: State) {
-    const { name, kind } = state.tree.functions;
-    this.fillOfCode = Uint8Array.from(name, (text, code) => fillOf(kind[code]!, text));
+    this.fillOfCode = fills(state);
+    state.on((change) => {
+      if (change === 'layout' && this.fillOfCode.length !== state.tree.functions.name.length) this.fillOfCode = fills(state);
+    });
   }
 
   /** Top of a row in CSS pixels, given what is scrolled away. */
@@ -99,8 +101,8 @@ export class Painter {
       const code = state.codeOf(visible.box[at]!);
       let fill: number;
       if (visible.merged[at]) fill = this.mergedMatch(visible.box[at]!) ? groups - 2 : groups - 3;
-      else if (code < 0) fill = groups - 4;
-      else if (state.search?.matches[code]) fill = groups - 1;
+      else if (code >= 0 && state.search?.matches[code]) fill = groups - 1;
+      else if (code < 0 || code >= state.tree.functions.firstGroup) fill = groups - 4;
       else fill = this.fillOfCode[code]!;
       this.byFill[fill]!.push(at);
     }
@@ -166,6 +168,11 @@ export class Painter {
     frame(picture.hover, 1);
     if (picture.focused || this.state.selectedBy === 'key') frame(this.state.selected, 2);
   }
+}
+
+/** The fill of each function. */
+function fills({ tree }: State): Uint8Array {
+  return Uint8Array.from(tree.functions.name, (name, code) => fillOf(tree.functions.kind[code]!, name));
 }
 
 function rootLabel(state: State): string {

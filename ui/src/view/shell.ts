@@ -6,7 +6,8 @@ import { accounts } from '../profile/ledger.js';
 import { totalSamples, totalTime } from '../profile/layout.js';
 import { legible, middleCut } from '../profile/names.js';
 import { timeByKind } from '../profile/top.js';
-import { formatCount, formatShare, formatTime, nanoseconds, share } from '../profile/units.js';
+import type { Grouping } from '../profile/tree.js';
+import { formatCount, formatShare, formatTime, nanoseconds, sampleCount, share } from '../profile/units.js';
 import { CallTreeView } from './calltree.js';
 import { crumbs } from './crumbs.js';
 import { fill, h, icon } from './dom.js';
@@ -53,7 +54,7 @@ export function build(app: HTMLElement, state: State): () => void {
   fill(app, [
     h('a', { class: 'skip', href: '#ledger' }, 'Skip to the ledger'),
     header,
-    h('div', { class: 'toolbar' }, search.element, directions(state), new ThreadPicker(state).element),
+    h('div', { class: 'toolbar' }, search.element, directions(state), new ThreadPicker(state).element, grouping(state)),
     h('main', {}, h('section', { class: 'graph', 'aria-label': 'Flame graph' }, crumbs(state), flame.element, legend(state)), side),
     priceLine(state),
     ledger(state),
@@ -137,22 +138,53 @@ function directions(state: State): HTMLElement {
   return h('div', { class: 'segments', role: 'group', 'aria-label': 'Direction' }, ...buttons);
 }
 
+/** Absent where there is one thread only. */
+function grouping(state: State): HTMLElement | undefined {
+  if (state.profile.threads.length < 2) return undefined;
+  const choices: [Grouping, string][] = [
+    ['none', 'All together'],
+    ['process', 'By process'],
+    ['thread', 'By thread'],
+  ];
+  const select = h(
+    'select',
+    { id: 'grouping', 'aria-label': 'Grouping of stacks', title: 'One box per process or thread above the stacks' },
+    ...choices.map(([value, label]) => h('option', { value }, label)),
+  );
+  select.addEventListener('change', () => state.group(select.value as Grouping));
+  return select;
+}
+
+/** Says when the graph shows less than it seems to: stacks whose callers are missing. */
+function shortStacks({ profile }: State): HTMLElement | undefined {
+  const all = profile.samples.count.reduce((sum, n) => sum + n, 0);
+  const short = profile.samples.count.reduce((sum, n, at) => sum + (profile.samples.outcome[at] === 0 ? 0 : n), 0);
+  if (short === 0) return undefined;
+  return h(
+    'li',
+    { class: 'short' },
+    h('a', { href: '#endings' }, `callers missing in ${formatShare(share(sampleCount(short), sampleCount(all)))} of samples`),
+  );
+}
+
 /** Kinds of code that occur, with their share of self time in what is zoomed. */
 function legend(state: State): HTMLElement {
+  const short = shortStacks(state);
   const list = h('ul', { class: 'legend', 'aria-label': 'Colours: kinds of code' });
   const draw = () => {
     const whole = totalTime(state.layout, state.zoom);
     const times = timeByKind(state.layout, state.tree, state.zoom);
-    fill(
-      list,
-      kinds.map((word, kind) => {
-        const present = state.tree.functions.kind.includes(kind as Kind);
+    fill(list, [
+      ...kinds.map((word, kind) => {
+        const present = state.tree.functions.kind.indexOf(kind as Kind);
         return (
-          present &&
+          present >= 0 &&
+          present < state.tree.functions.firstGroup &&
           h('li', { title: kindHelp[kind]! }, mark(kind as Kind), ` ${word} `, h('span', { class: 'part' }, formatShare(share(times[kind]!, whole))))
         );
       }),
-    );
+      short,
+    ]);
   };
   state.on((change) => {
     if (change === 'layout' || change === 'zoom') draw();

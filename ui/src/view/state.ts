@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // What the page shows at the moment. Views change it by its methods and hear about changes; they never call each other.
 
-import type { Profile } from '../profile/data.js';
+import type { Kind, Profile } from '../profile/data.js';
 import { buildLayout, totalSamples, totalTime, type Layout } from '../profile/layout.js';
 import { countMatches, matched, search, type Search } from '../profile/search.js';
 import { describeShown, listProcesses, type ProcessEntry } from '../profile/threads.js';
-import { buildTree, type CallTree } from '../profile/tree.js';
+import { buildTree, type CallTree, type Grouping } from '../profile/tree.js';
 import type { Nanoseconds, SampleCount } from '../profile/units.js';
 
 export type Direction = 'icicle' | 'flame';
 
-/** What a change touched. `layout`: the filter, so every box is new; `zoom`, `selection`, `search` and so on: only that. */
+/** What a change touched. `layout`: the filter or grouping, so every box is new; `zoom`, `selection`, `search` and so on: only that. */
 export type Change = 'layout' | 'zoom' | 'selection' | 'search' | 'direction' | 'theme';
 
 export class State {
-  readonly tree: CallTree;
+  tree: CallTree;
+  grouping: Grouping = 'none';
   readonly processes: ProcessEntry[];
   /** Of all samples, whatever is filtered. */
   readonly allTime: Nanoseconds;
@@ -73,6 +74,27 @@ export class State {
   nameOf(box: number): string {
     const code = this.codeOf(box);
     return code < 0 ? 'all' : this.tree.functions.name[code]!;
+  }
+
+  /** Undefined for the root, a process or a thread: they are not code. */
+  kindOf(box: number): Kind | undefined {
+    const code = this.codeOf(box);
+    const { functions } = this.tree;
+    return code >= 0 && code < functions.firstGroup ? functions.kind[code] : undefined;
+  }
+
+  /** Puts a box per process or thread above the stacks, or takes it away. */
+  group(grouping: Grouping): void {
+    if (grouping === this.grouping) return;
+    this.grouping = grouping;
+    this.tree = buildTree(this.profile, grouping);
+    this.layout = buildLayout(this.profile, this.tree, this.shown);
+    this.zoom = 0;
+    this.selected = -1;
+    this.search = search(this.tree.functions, this.search?.query ?? '');
+    this.index();
+    this.count();
+    this.tell('layout');
   }
 
   zoomTo(box: number): void {

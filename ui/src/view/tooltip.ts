@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Details of one frame, beside the pointer or the selected box.
 
+import type { Kind } from '../profile/data.js';
 import { selfSamples, selfTime, totalSamples, totalTime } from '../profile/layout.js';
 import { legible, legibleName, middleCut } from '../profile/names.js';
 import {
@@ -51,16 +52,17 @@ export class Tooltip {
 
   private content(box: number): (Node | undefined)[] {
     const { state } = this;
-    const { layout, tree } = state;
+    const { layout } = state;
     const code = state.codeOf(box);
+    const kind = state.kindOf(box);
     return [
       h(
         'div',
         { class: 'name' },
-        code >= 0 && mark(tree.functions.kind[code]!),
+        kind !== undefined && mark(kind),
         h('bdi', {}, middleCut(legibleName(state.nameOf(box)), longestName)),
       ),
-      code >= 0 ? this.place(box, code) : undefined,
+      kind === undefined ? undefined : this.place(box, code, kind),
       h(
         'table',
         {},
@@ -72,11 +74,10 @@ export class Tooltip {
     ];
   }
 
-  private place(box: number, code: number): HTMLElement {
+  private place(box: number, code: number, kind: Kind): HTMLElement {
     const { profile, tree, layout } = this.state;
     const node = layout.node[box]!;
     const frame = tree.nodeFrame[node]!;
-    const kind = tree.functions.kind[code]!;
     const lines: string[] = [`${kindWords[kind]}: ${kindHelp[kind]}`];
     const object = tree.functions.object[code]!;
     if (object !== '') lines.push(middleCut(legible(object), 160));
@@ -121,9 +122,9 @@ export class Tooltip {
 
 /** The frame in one sentence, for the status line. */
 export function describeBox(state: State, box: number): string {
-  const { layout, tree } = state;
-  const code = state.codeOf(box);
-  const kind = code < 0 ? '' : `, ${kindWords[tree.functions.kind[code]!]}`;
+  const { layout } = state;
+  const code = state.kindOf(box);
+  const kind = code === undefined ? '' : `, ${kindWords[code]}`;
   const total = formatShare(share(totalTime(layout, box), state.allTime));
   return (
     `${middleCut(legibleName(state.nameOf(box)), 120)}${kind}: total ${formatTime(totalTime(layout, box))}, ${total} of all, ` +

@@ -271,13 +271,13 @@ onPage('the keyboard reaches everything', 'small', async (page, t) => {
 
 onPage('Tab goes through the page in the order it is read', 'small', async (page, t) => {
   const order = [];
-  for (let at = 0; at < 14; at++) {
+  for (let at = 0; at < 16; at++) {
     await t.press('Tab');
     order.push(await page.evaluate(() => document.activeElement.id || document.activeElement.textContent));
   }
   assert.deepEqual(order, [
-    'Skip to the ledger', 'theme', 'help-button', 'search', 'as-icicle', 'as-flame', 'threads', 'all', 'flame',
-    'tab-functions', 'Function', 'Self', 'Total', 'compute',
+    'Skip to the ledger', 'theme', 'help-button', 'search', 'as-icicle', 'as-flame', 'threads', 'grouping', 'all', 'flame',
+    'callers missing in 12.0 % of samples', 'tab-functions', 'Function', 'Self', 'Total', 'compute',
   ]);
   await t.press('ArrowDown');
   assert.equal(await page.evaluate(() => document.activeElement.textContent), 'square');
@@ -325,6 +325,23 @@ onPage('processes and threads can be filtered', 'small', async (page, t) => {
   await page.click('#threads-panel .tools button:has-text("None")');
   assert.equal(await t.text('#threads'), 'No thread');
   assert.deepEqual(await t.rows(), []);
+});
+
+onPage('stacks can be grouped by process and by thread', 'small', async (page, t) => {
+  await page.fill('#search', 'compute');
+  await page.selectOption('#grouping', 'process');
+  assert.match(await t.hover(0.3, 1), /^demo \(4102\)CPU.*total9\.00 s90090\.0 %/);
+  assert.match(await t.hover(0.95, 1), /^helper \(4200\)/);
+  assert.match(await t.hover(0.3, 2), /_start/);
+  assert.equal(await t.text('#matched'), 'matched 70.0 %');
+  assert.deepEqual(await t.rows(), ['compute'], 'a process is not a function');
+  await page.selectOption('#grouping', 'thread');
+  assert.match(await t.hover(0.3, 1), /^demo \(tid 4102\).*total6\.00 s/);
+  await t.click(0.3, 1);
+  assert.match(await t.text('#top caption'), /inside demo \(tid 4102\)/);
+  await page.selectOption('#grouping', 'none');
+  assert.match(await t.hover(0.3, 1), /_start/);
+  assert.match(await t.text('.legend'), /callers missing in 12\.0 % of samples/);
 });
 
 onPage('the call tree says the same without a canvas', 'small', async (page, t) => {

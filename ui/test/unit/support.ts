@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 import { readProfile, type Profile } from '../../src/profile/data.js';
 import { buildLayout, type Layout } from '../../src/profile/layout.js';
-import { buildTree, type CallTree } from '../../src/profile/tree.js';
+import { buildTree, type CallTree, type Grouping } from '../../src/profile/tree.js';
 
 export interface Opened {
   profile: Profile;
@@ -9,9 +9,9 @@ export interface Opened {
   layout: Layout;
 }
 
-export function opened(page: unknown, shown?: Uint8Array): Opened {
+export function opened(page: unknown, shown?: Uint8Array, grouping?: Grouping): Opened {
   const profile = readProfile(JSON.stringify(page));
-  const tree = buildTree(profile);
+  const tree = buildTree(profile, grouping);
   return { profile, tree, layout: buildLayout(profile, tree, shown) };
 }
 

@@ -90,6 +90,25 @@ test('a filter takes only the samples of its threads', () => {
   assert.equal(opened(small(), new Uint8Array(3)).layout.size, 1);
 });
 
+test('groups stand between the root and the stacks, and change no sum', () => {
+  const page = opened(small(), undefined, 'process');
+  const { layout, tree } = page;
+  assert.deepEqual(childrenOf(layout, 0).map((box) => [nameOf(page, box), layout.totalCount[box]]), [
+    ['demo (4102)', 900],
+    ['helper (4200)', 100],
+  ]);
+  assert.equal(layout.total[find(page, 'demo (4102)', '_start', 'main', 'compute')], 7 * second);
+  assert.equal(childrenOf(layout, find(page, 'helper (4200)', '_start', 'main')).length, 1);
+  const plain = opened(small());
+  const totals = (p: typeof page) =>
+    sortRows(topRows(p.layout, p.tree, 0), p.tree, 'name', false).map((row) => [p.tree.functions.name[row.code], row.self, row.total]);
+  assert.deepEqual(totals(page), totals(plain), 'groups are no functions');
+  assert.deepEqual(timeByKind(layout, tree, 0), timeByKind(plain.layout, plain.tree, 0));
+  const threads = opened(hostile(), undefined, 'thread');
+  assert.equal(threads.layout.totalCount[find(threads, '\u202ereverse (tid 8)', noFramesName)], 2);
+  assert.equal(opened(large(2000), undefined, 'thread').layout.total[0], opened(large(2000)).layout.total[0]);
+});
+
 test('self time by kind adds up', () => {
   const { layout, tree } = opened(small());
   assert.deepEqual(timeByKind(layout, tree, 0).map((ns) => ns / second), [5.2, 0.6, 3, 0.8, 0.4]);
