@@ -88,7 +88,11 @@ impl Image {
 
     /// Why an address was not found.
     pub fn miss_reason(&self) -> &'static str {
-        if self.unreadable { "mappings unreadable or process gone" } else { "not mapped" }
+        if self.unreadable && self.table.len() == 0 {
+            "mappings unreadable or process gone"
+        } else {
+            "not mapped"
+        }
     }
 }
 

@@ -193,7 +193,7 @@ impl<S: System> Processes<S> {
             return Some(entry);
         }
         if !current && !image.unreadable {
-            self.read(pid);
+            self.read(pid, time_ns);
             return self.live.get(&pid)?.table.find(address).copied();
         }
         if address < LOWEST_ADDRESS || image.unreadable {
@@ -209,7 +209,7 @@ impl<S: System> Processes<S> {
             Ok(None) => {}
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 if self.live.get_mut(&pid)?.may_read_again(time_ns) {
-                    self.read(pid);
+                    self.read(pid, time_ns);
                 }
             }
             Err(_) => {}
@@ -218,29 +218,29 @@ impl<S: System> Processes<S> {
     }
 
     /// Reads the whole table of a living process; keeps what is known if that fails.
-    fn read(&mut self, pid: u32) {
+    fn read(&mut self, pid: u32, time_ns: u64) {
         let Some(image) = self.live.get(&pid) else { return };
         let start_ticks = self.system.start_ticks(pid).ok();
-        let reused = image.start_ticks.is_some() && start_ticks.is_some() && image.start_ticks != start_ticks;
+        if image.start_ticks.is_some() && start_ticks.is_some() && image.start_ticks != start_ticks {
+            // Another process, whose beginning was not seen.
+            self.counters.pids_reused += 1;
+            self.close(pid, time_ns);
+            self.put(pid, Image::unread(time_ns, self.epoch, &self.gauge));
+        }
         let mut table = Table::new(&self.gauge);
         let (mut dropped, limit) = (0, self.limits.mappings_per_process);
         let (objects, limits, counters) = (&mut self.objects, &self.limits, &mut self.counters);
-        let result = if reused {
-            counters.pids_reused += 1;
-            Err(io::ErrorKind::NotFound.into())
-        } else {
-            self.system.executable_mappings(pid, &mut |mapping| {
-                if table.len() >= limit {
-                    dropped += 1;
-                    return ControlFlow::Break(());
-                }
-                match entry(&mapping, objects, limits, counters) {
-                    Some(entry) => table.insert(entry),
-                    None => dropped += 1,
-                }
-                ControlFlow::Continue(())
-            })
-        };
+        let result = self.system.executable_mappings(pid, &mut |mapping| {
+            if table.len() >= limit {
+                dropped += 1;
+                return ControlFlow::Break(());
+            }
+            match entry(&mapping, objects, limits, counters) {
+                Some(entry) => table.insert(entry),
+                None => dropped += 1,
+            }
+            ControlFlow::Continue(())
+        });
         counters.mappings_dropped += dropped;
         let Some(image) = self.live.get_mut(&pid) else { return };
         image.complete = true;

@@ -9,7 +9,7 @@ const PRETTY_BYTES: usize = 4096;
 /// Demangles Rust and C++ names and replaces what a terminal would obey. Names that cannot be demangled stay as they are.
 pub(crate) fn pretty(mangled: &[u8]) -> String {
     let mangled = String::from_utf8_lossy(mangled);
-    let name = demangle(&mangled).unwrap_or_else(|| mangled.into_owned());
+    let name = demangle(&mangled).filter(|name| !name.is_empty()).unwrap_or_else(|| mangled.into_owned());
     if name.chars().any(char::is_control) {
         return name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
     }
