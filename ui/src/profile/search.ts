@@ -11,7 +11,7 @@ export interface Search {
   invalid?: string;
   /** 1 for each function whose name or object matches. */
   matches: Uint8Array;
-  /** How many functions match. */
+  /** How many names match: functions, and processes or threads where stacks are grouped by them. */
   functions: number;
 }
 

@@ -21,7 +21,10 @@ export function priceLine(state: State): HTMLElement {
   const cost = price(state.profile);
   const book = accounts(state.profile);
   const missing = book.parts.filter((p) => p.name !== 'recorded' && p.name !== 'filtered' && p.count > 0);
-  const line = h('p', { class: 'price' }, 'This profile cost ', h('b', {}, cost.total.time === undefined ? 'unknown' : formatTime(cost.total.time)));
+  const total = h('b', {}, cost.total.time === undefined ? 'unknown' : formatTime(cost.total.time));
+  // A part that is unknown makes the sum a lower bound.
+  const atLeast = cost.parts.some((part) => part.time === undefined) ? 'at least ' : '';
+  const line = h('p', { class: 'price' }, `This profile cost ${atLeast}`, total);
   line.append(` of CPU time over ${formatTime(cost.duration)}: ${formatPercent(cost.total.percent ?? 0)} of one CPU, `);
   line.append(`${formatPercent(cost.whileRunning)} while it ran. `);
   line.append(

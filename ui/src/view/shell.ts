@@ -77,7 +77,7 @@ export function build(app: HTMLElement, state: State): () => void {
       if (document.activeElement?.id === 'search') flame.focus();
       return;
     }
-    if (event.target instanceof HTMLInputElement) return;
+    if (event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement) return;
     const actions: Record<string, () => void> = {
       '/': () => search.focus(),
       '?': () => help.show(),
@@ -239,7 +239,8 @@ function announce(state: State, status: HTMLElement): void {
     } else if (change === 'search') {
       const { search } = state;
       const plain = search?.invalid === undefined ? '' : ', searched as plain text because it is not a valid regular expression';
-      status.textContent = search ? `${matchedInWords(state)}, ${search.functions} functions${plain}` : 'Search cleared';
+      const names = search?.functions === 1 ? '1 name' : `${search?.functions} names`;
+      status.textContent = search ? `${matchedInWords(state)}, ${names}${plain}` : 'Search cleared';
     } else if (change === 'layout') {
       status.textContent = `Showing ${state.shownInWords()}: ${formatCount(totalSamples(state.layout, 0))} samples`;
     } else if (change === 'direction') status.textContent = `Direction: ${state.direction}`;

@@ -88,10 +88,12 @@ export class TopTable {
     const narrowed = search && state.searchedBy === 'box';
     if (narrowed) rows = rows.filter((row) => search.matches[row.code]);
     const whole = totalTime(layout, state.zoom);
-    const where = state.zoom === 0 ? '' : ` inside ${middleCut(legibleName(state.nameOf(state.zoom)), 60)}`;
+    const where =
+      (state.zoom === 0 ? '' : ` inside ${middleCut(legibleName(state.nameOf(state.zoom)), 60)}`) +
+      (state.filtered ? `, of ${legible(state.shownInWords())}` : '');
     const count = formatCount(sampleCount(rows.length));
     fill(this.caption, [
-      narrowed ? `${count} of ${formatCount(sampleCount(this.all.length))} functions match` : `${count} functions`,
+      narrowed ? `${count} of ${formatCount(sampleCount(this.all.length))} functions match` : `${count} ${rows.length === 1 ? 'function' : 'functions'}`,
       where,
     ]);
     this.current = Math.min(this.current, Math.max(0, Math.min(rows.length, this.limit) - 1));

@@ -61,8 +61,18 @@ export class ThreadPicker {
   private toggle(focus = true): void {
     this.panel.hidden = !this.panel.hidden;
     this.button.setAttribute('aria-expanded', String(!this.panel.hidden));
-    if (!this.panel.hidden) this.draw();
+    if (!this.panel.hidden) {
+      this.draw();
+      this.keepInside();
+    }
     if (focus) (this.panel.hidden ? this.button : this.narrow).focus();
+  }
+
+  /** Shifts the panel to the left as far as it would stick out of the window. */
+  private keepInside(): void {
+    this.panel.style.left = '0';
+    const beyond = this.panel.getBoundingClientRect().right - (document.documentElement.clientWidth - 12);
+    if (beyond > 0) this.panel.style.left = `${-beyond}px`;
   }
 
   private label(): void {
