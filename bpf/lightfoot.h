@@ -20,10 +20,9 @@ enum lf_outcome {
 
 /* Which tasks are wanted. */
 enum lf_target {
-	LF_TARGET_ALL = 0,    /* every task but the idle ones */
-	LF_TARGET_EVENTS = 1, /* what the perf events are attached to: nothing to filter */
-	LF_TARGET_PIDS = 2,   /* processes in the map `targets`, which follows forks */
-	LF_TARGET_CGROUP = 3, /* tasks below the cgroup in the map `target_cgroup` */
+	LF_TARGET_ALL = 0,       /* every task but the idle ones */
+	LF_TARGET_PROCESSES = 1, /* processes in the map `targets`, which follows forks */
+	LF_TARGET_CGROUP = 2,    /* tasks below the cgroup in the map `target_cgroup` */
 };
 
 /* Set by user space before load; never changes afterwards. */
@@ -37,7 +36,7 @@ struct lf_config {
 };
 _Static_assert(sizeof(struct lf_config) == 32, "keep in step with abi.rs");
 
-/* One row per CPU, written by that CPU only (a perf_event program never nests on its CPU). All in samples but run_ns. */
+/* One row per CPU, written by that CPU only (a perf_event program never nests on its CPU). All in samples unless said. */
 struct lf_counters {
 	__u64 fired;
 	__u64 recorded;
@@ -51,7 +50,9 @@ struct lf_counters {
 	__u64 sent_bytes; /* bytes of these records, headers of the ring not included */
 	__u64 uncounted;  /* `counts` was full: the sample went through the ring instead (recorded, not lost) */
 	__u64 user_frames;
-	__u64 reserved[4];
+	__u64 follow_ns;  /* run time of on_fork and on_exit; these may nest, so it is added to atomically */
+	__u64 unfollowed; /* processes not followed: `targets` was full; added to atomically */
+	__u64 reserved[2];
 };
 _Static_assert(sizeof(struct lf_counters) == 128, "keep in step with abi.rs");
 

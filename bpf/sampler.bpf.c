@@ -47,10 +47,11 @@ struct {
 	__uint(max_entries, 1 << 20);
 } records SEC(".maps");
 
-/* Wanted processes by tgid (LF_TARGET_PIDS). Full: further children are not followed, counted by user space as a note. */
+/* Wanted processes by tgid (LF_TARGET_PROCESSES). Full: further children are not followed, and counted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, __u32);
 } targets SEC(".maps");
@@ -90,9 +91,7 @@ static __always_inline __u64 mix(__u64 hash, __u64 value)
 static __always_inline bool wanted(struct task_struct *task, __u32 tgid)
 {
 	switch (config.target) {
-	case LF_TARGET_EVENTS:
-		break;
-	case LF_TARGET_PIDS:
+	case LF_TARGET_PROCESSES:
 		if (!bpf_map_lookup_elem(&targets, &tgid))
 			return false;
 		break;
@@ -288,11 +287,17 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct lf_co
 		c->lost++;
 }
 
+static __always_inline struct lf_counters *own_counters(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&counters, &cpu);
+}
+
 SEC("perf_event")
 int on_sample(struct bpf_perf_event_data *ctx)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct lf_counters *c = bpf_map_lookup_elem(&counters, &cpu);
+	struct lf_counters *c = own_counters();
 
 	if (!c) /* cannot be: there is a row for every possible CPU */
 		return 0;
@@ -312,27 +317,38 @@ int on_nothing(struct bpf_perf_event_data *ctx)
 	return 0;
 }
 
-/* LF_TARGET_PIDS: children of wanted processes are wanted. */
+/* LF_TARGET_PROCESSES: children of wanted processes are wanted. */
 SEC("raw_tp/sched_process_fork")
 int on_fork(__u64 *args)
 {
+	__u64 start = bpf_ktime_get_ns();
+	struct lf_counters *c = own_counters();
 	struct task_struct *parent = (void *)args[0], *child = (void *)args[1];
 	__u32 parent_tgid = BPF_CORE_READ(parent, tgid), child_tgid = BPF_CORE_READ(child, tgid), one = 1;
 
-	if (parent_tgid != child_tgid && bpf_map_lookup_elem(&targets, &parent_tgid))
-		bpf_map_update_elem(&targets, &child_tgid, &one, BPF_ANY);
+	if (!c)
+		return 0;
+	if (parent_tgid != child_tgid && bpf_map_lookup_elem(&targets, &parent_tgid) &&
+	    bpf_map_update_elem(&targets, &child_tgid, &one, BPF_ANY))
+		__sync_fetch_and_add(&c->unfollowed, 1);
+	__sync_fetch_and_add(&c->follow_ns, bpf_ktime_get_ns() - start);
 	return 0;
 }
 
-/* LF_TARGET_PIDS: a pid whose last thread is gone may be used again by a process that is not wanted. */
+/* LF_TARGET_PROCESSES: a pid whose last thread is gone may be used again by a process that is not wanted. */
 SEC("raw_tp/sched_process_exit")
 int on_exit(__u64 *args)
 {
+	__u64 start = bpf_ktime_get_ns();
+	struct lf_counters *c = own_counters();
 	struct task_struct *task = (void *)args[0];
 	__u32 tgid = BPF_CORE_READ(task, tgid);
 
+	if (!c)
+		return 0;
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		bpf_map_delete_elem(&targets, &tgid);
+	__sync_fetch_and_add(&c->follow_ns, bpf_ktime_get_ns() - start);
 	return 0;
 }
 

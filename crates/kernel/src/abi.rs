@@ -13,12 +13,10 @@ pub const MAX_KERNEL_FRAMES: usize = 127;
 pub enum TargetKind {
     /// Every task but the idle ones.
     All = 0,
-    /// What the perf events are attached to.
-    Events = 1,
     /// Processes in the map `targets`, and their children.
-    Pids = 2,
+    Processes = 1,
     /// Tasks below a cgroup.
-    Cgroup = 3,
+    Cgroup = 2,
 }
 
 /// `struct lf_config`.
@@ -56,7 +54,9 @@ pub struct Counters {
     pub sent_bytes: u64,
     pub uncounted: u64,
     pub user_frames: u64,
-    pub reserved: [u64; 4],
+    pub follow_ns: u64,
+    pub unfollowed: u64,
+    pub reserved: [u64; 2],
 }
 
 impl Counters {
@@ -74,6 +74,8 @@ impl Counters {
         self.sent_bytes += other.sent_bytes;
         self.uncounted += other.uncounted;
         self.user_frames += other.user_frames;
+        self.follow_ns += other.follow_ns;
+        self.unfollowed += other.unfollowed;
     }
 }
 

@@ -23,7 +23,7 @@ pub const THOROUGH: usize = 40;
 /// # Errors
 /// As [`PerfEvent::open`] and [`PerfEvent::set_bpf`].
 pub fn interrupt_ns(empty_program: BorrowedFd<'_>, pairs: usize) -> Result<u64> {
-    let event = PerfEvent::open(Attr::sampling_period(PERIOD_NS), Scope::Thread { tid: 0, on_exec: false })?;
+    let event = PerfEvent::open(Attr::sampling_period(PERIOD_NS), Scope::Caller)?;
     event.set_bpf(empty_program)?;
     let rounds = rounds_for(PERIOD_NS * INTERRUPTS_PER_BLOCK);
     let (mut without, mut with) = (u64::MAX, u64::MAX);

@@ -47,8 +47,8 @@ pub fn probe() -> Vec<Feature> {
         ),
         feature(
             "raw tracepoints",
-            false,
-            "a process with more threads than open files cannot follow its children",
+            true,
+            "children of profiled processes cannot be followed",
             raw_tracepoint(),
         ),
         feature("cgroup version 2", false, "--cgroup cannot be used", cgroup2()),
@@ -132,7 +132,7 @@ fn ring_buffer() -> Result<String, String> {
 }
 
 fn own_event(source: Source) -> crate::Result<PerfEvent> {
-    PerfEvent::open(Attr::sampling(source, 99), Scope::Thread { tid: 0, on_exec: false })
+    PerfEvent::open(Attr::sampling(source, 99), Scope::Caller)
 }
 
 fn perf_event(source: Source) -> Result<String, String> {

@@ -2,7 +2,6 @@
 
 use crate::{Error, Kind, Result};
 use std::fs;
-use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
@@ -134,19 +133,6 @@ pub fn uname() -> (String, String) {
             |field: &[libc::c_char]| std::ffi::CStr::from_ptr(field.as_ptr()).to_string_lossy().into_owned();
         (text(&name.release), text(&name.machine))
     }
-}
-
-/// Thread ids of a process.
-///
-/// # Errors
-/// [`Kind::NotFound`] if there is no such process.
-pub fn threads_of(pid: u32) -> Result<Vec<u32>> {
-    let path = format!("/proc/{pid}/task");
-    let entries = fs::read_dir(&path).map_err(|e| {
-        let kind = if e.kind() == io::ErrorKind::NotFound { Kind::NotFound } else { Kind::Other };
-        Error::io(format!("no process {pid}"), e).with_kind(kind)
-    })?;
-    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// Number of CPUs that could ever come online: what per-CPU maps are sized by.

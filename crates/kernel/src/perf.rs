@@ -33,11 +33,9 @@ const _: () = assert!(size_of::<Attr>() == 112);
 /// Bits of `perf_event_attr::flags`, in the order of the kernel's bit fields.
 pub(crate) mod flag {
     pub const DISABLED: u64 = 1 << 0;
-    pub const INHERIT: u64 = 1 << 1;
     pub const MMAP: u64 = 1 << 8;
     pub const COMM: u64 = 1 << 9;
     pub const FREQ: u64 = 1 << 10;
-    pub const ENABLE_ON_EXEC: u64 = 1 << 12;
     pub const TASK: u64 = 1 << 13;
     pub const WATERMARK: u64 = 1 << 14;
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
@@ -71,13 +69,8 @@ pub enum Source {
 pub enum Scope {
     /// All that runs on this CPU.
     Cpu(u32),
-    /// This thread wherever it runs, and all threads and processes that it creates later.
-    Thread {
-        /// Thread id; 0 is the caller.
-        tid: u32,
-        /// The event starts by itself when the thread executes a program.
-        on_exec: bool,
-    },
+    /// The calling thread, wherever it runs.
+    Caller,
 }
 
 impl Attr {
@@ -110,7 +103,7 @@ impl Attr {
     }
 }
 
-/// An open perf event. Closing it ends it and all events inherited from it.
+/// An open perf event. Closing it ends it.
 #[derive(Debug)]
 pub struct PerfEvent {
     fd: OwnedFd,
@@ -120,18 +113,12 @@ impl PerfEvent {
     /// Opens an event.
     ///
     /// # Errors
-    /// The errno of `perf_event_open(2)`: ESRCH (no such thread) and ENODEV (no such CPU) as [`Kind::NotFound`], EPERM and EACCES as
+    /// The errno of `perf_event_open(2)`: ENODEV (no such CPU) as [`Kind::NotFound`], EPERM and EACCES as
     /// [`Kind::Privilege`], ENOENT and EOPNOTSUPP (no such event here) as [`Kind::Unsupported`].
-    pub fn open(mut attr: Attr, scope: Scope) -> Result<PerfEvent> {
+    pub fn open(attr: Attr, scope: Scope) -> Result<PerfEvent> {
         let (pid, cpu) = match scope {
             Scope::Cpu(cpu) => (-1, cpu as i32),
-            Scope::Thread { tid, on_exec } => {
-                attr.flags |= flag::INHERIT;
-                if on_exec {
-                    attr.flags |= flag::ENABLE_ON_EXEC;
-                }
-                (tid as i32, -1)
-            }
+            Scope::Caller => (0, -1),
         };
         // SAFETY: `attr` is a live perf_event_attr whose `size` field is its size; the kernel copies it.
         let fd = unsafe {
@@ -148,7 +135,7 @@ impl PerfEvent {
             let error = io::Error::last_os_error();
             let what = match scope {
                 Scope::Cpu(cpu) => format!("cannot open a perf event on CPU {cpu}"),
-                Scope::Thread { tid, .. } => format!("cannot open a perf event on thread {tid}"),
+                Scope::Caller => "cannot open a perf event on the calling thread".into(),
             };
             let kind = match error.raw_os_error() {
                 Some(libc::ENOENT | libc::EOPNOTSUPP) => Some(Kind::Unsupported),
@@ -165,7 +152,7 @@ impl PerfEvent {
         Ok(PerfEvent { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) } })
     }
 
-    /// Runs the BPF program each time the event fires, also in inherited events.
+    /// Runs the BPF program each time the event fires.
     ///
     /// # Errors
     /// The errno of the ioctl: EEXIST if a program is attached already.
@@ -177,7 +164,7 @@ impl PerfEvent {
         )
     }
 
-    /// Starts the event and those inherited from it.
+    /// Starts the event.
     ///
     /// # Errors
     /// The errno of the ioctl.
@@ -185,7 +172,7 @@ impl PerfEvent {
         self.ioctl(IOC_ENABLE, 0, "cannot start a perf event")
     }
 
-    /// Stops the event and those inherited from it. When it returns, no attached program is running any more: the
+    /// Stops the event. When it returns, no attached program is running any more: the
     /// timer interrupt is masked or cancelled on the event's CPU by then.
     ///
     /// # Errors

@@ -29,10 +29,13 @@ const COUNTS_BATCH: usize = 8192;
 pub enum Target {
     /// Everything but idle CPUs.
     All,
-    /// Whatever the events are attached to ([`Sampler::attach_thread`]).
-    Events,
-    /// These processes and the children that they create from now on; room for so many processes at a time.
-    Pids(Vec<u32>, u32),
+    /// These processes and the children that they create from now on; room for so many at a time.
+    Processes {
+        /// Process ids.
+        pids: Vec<u32>,
+        /// Processes that can be followed at a time.
+        room: u32,
+    },
     /// What runs below a cgroup (v2), given as a descriptor of its folder.
     Cgroup(OwnedFd),
 }
@@ -96,8 +99,7 @@ impl Sampler {
             .map_err(|e| Error::libbpf("cannot open the BPF object", e, take_lines()))?;
         let kind = match config.target {
             Target::All => TargetKind::All,
-            Target::Events => TargetKind::Events,
-            Target::Pids(..) => TargetKind::Pids,
+            Target::Processes { .. } => TargetKind::Processes,
             Target::Cgroup(_) => TargetKind::Cgroup,
         };
         let (pidns_dev, pidns_ino) = os::nested_pid_namespace().unwrap_or((0, 0));
@@ -116,9 +118,10 @@ impl Sampler {
                 "counts" if config.transfer == Transfer::Ring => map.set_max_entries(1),
                 "counts" => map.set_max_entries(config.stack_slots.max(1)),
                 "records" => map.set_max_entries(config.ring_bytes),
-                "targets" => {
-                    map.set_max_entries(if let Target::Pids(_, room) = config.target { room } else { 1 })
-                }
+                "targets" => match config.target {
+                    Target::Processes { room, .. } => map.set_max_entries(room),
+                    _ => Ok(()),
+                },
                 name if name.ends_with(".rodata") => map.set_initial_value(bytes_of(&switches)),
                 _ => Ok(()),
             };
@@ -127,7 +130,7 @@ impl Sampler {
         }
         for mut program in open.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
-            if matches!(name.as_str(), "on_fork" | "on_exit") && kind != TargetKind::Pids {
+            if matches!(name.as_str(), "on_fork" | "on_exit") && kind != TargetKind::Processes {
                 program.set_autoload(false);
             }
         }
@@ -148,16 +151,14 @@ impl Sampler {
             object,
         };
         match &config.target {
-            Target::Pids(pids, _) => {
+            Target::Processes { pids, .. } => {
                 sampler._links = sampler.follow_forks()?;
-                for pid in pids {
-                    sampler.put("targets", &pid.to_ne_bytes(), &1u32.to_ne_bytes())?;
-                }
+                pids.iter().try_for_each(|&pid| sampler.follow(pid))?;
             }
             Target::Cgroup(folder) => {
                 sampler.put("target_cgroup", &0u32.to_ne_bytes(), &folder.as_raw_fd().to_ne_bytes())?;
             }
-            Target::All | Target::Events => {}
+            Target::All => {}
         }
         Ok(sampler)
     }
@@ -167,22 +168,18 @@ impl Sampler {
     /// # Errors
     /// As [`PerfEvent::open`].
     pub fn attach_cpu(&mut self, cpu: u32, source: Source, rate_hz: u64) -> Result<()> {
-        self.attach(source, rate_hz, Scope::Cpu(cpu))
-    }
-
-    /// Adds an event on a thread and all that it creates later, not yet started (with `on_exec`: starts when it executes a program).
-    ///
-    /// # Errors
-    /// As [`PerfEvent::open`].
-    pub fn attach_thread(&mut self, tid: u32, on_exec: bool, source: Source, rate_hz: u64) -> Result<()> {
-        self.attach(source, rate_hz, Scope::Thread { tid, on_exec })
-    }
-
-    fn attach(&mut self, source: Source, rate_hz: u64, scope: Scope) -> Result<()> {
-        let event = PerfEvent::open(Attr::sampling(source, rate_hz), scope)?;
+        let event = PerfEvent::open(Attr::sampling(source, rate_hz), Scope::Cpu(cpu))?;
         event.set_bpf(program(&self.object, "on_sample")?)?;
         self.events.push(event);
         Ok(())
+    }
+
+    /// Wants a process, too ([`Target::Processes`]).
+    ///
+    /// # Errors
+    /// What libbpf says if there is no room.
+    pub fn follow(&self, pid: u32) -> Result<()> {
+        self.put("targets", &pid.to_ne_bytes(), &1u32.to_ne_bytes())
     }
 
     /// Starts all events.
@@ -193,25 +190,12 @@ impl Sampler {
         self.events.iter().try_for_each(PerfEvent::enable)
     }
 
-    /// Starts the events from number `first` on: those that were attached after [`Sampler::start`].
-    ///
-    /// # Errors
-    /// The errno of the first that could not be started.
-    pub fn start_from(&self, first: usize) -> Result<()> {
-        self.events[first.min(self.events.len())..].iter().try_for_each(PerfEvent::enable)
-    }
-
     /// Stops all events. After this no counter changes any more.
     ///
     /// # Errors
     /// The errno of the first that could not be stopped.
     pub fn stop(&self) -> Result<()> {
         self.events.iter().try_for_each(PerfEvent::disable)
-    }
-
-    /// Number of events.
-    pub fn event_count(&self) -> usize {
-        self.events.len()
     }
 
     /// Sleeps until a buffer fills, one of `ends` becomes readable (a process ended, see [`os::process_end`]), a signal arrives or

@@ -10,7 +10,7 @@ use lightfoot_kernel::perf::{Attr, PerfEvent, Scope, Source};
 use lightfoot_kernel::sampler::{Config, Sampler, Target as KernelTarget, Transfer};
 use lightfoot_kernel::sideband::{self, Sideband};
 use lightfoot_kernel::spawn::Held;
-use lightfoot_kernel::{Kind, calibrate, os};
+use lightfoot_kernel::{calibrate, os};
 use lightfoot_model::{Accounting, Clock, FailureReason, Meta, Profile, StackTable};
 use lightfoot_process::{Device, Event, Limits, Mapping, Processes};
 use lightfoot_symbolize::Options;
@@ -22,12 +22,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Distinct stacks counted in the kernel: 1.3 MiB of map. What does not fit goes through the ring.
 const STACK_SLOTS: u32 = 16_384;
-/// Processes followed at a time when events are per CPU.
+/// Processes followed at a time: those asked for and what they create.
 const FOLLOWED_PROCESSES: u32 = 16_384;
-/// Descriptors left for files of profiled programs, when each thread gets an event.
-const DESCRIPTORS_KEPT: u64 = 1_024;
-/// A process can create threads while we list them; so many times we look again for new ones.
-const THREAD_LISTINGS: usize = 5;
 
 /// What is known while it runs.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +55,6 @@ pub struct Run {
     target_pids: Vec<u32>,
     started: Instant,
     started_unix_ns: u64,
-    started_monotonic_ns: u64,
     cpu_at_start_ns: u64,
     interrupt_first_estimate_ns: u64,
     notes: Vec<String>,
@@ -103,39 +98,27 @@ impl Run {
     pub fn start(request: Request) -> Result<Run> {
         let mut clock = PhaseClock::default();
         clock.enter(Phase::Start, os::process_cpu_ns());
-        let descriptors = os::raise_descriptor_limit();
+        os::raise_descriptor_limit();
         let Request { target, rate_hz, kernel_frames, transfer, ring_bytes, command_line, version } = request;
-        let mut notes = Vec::new();
         let described = describe(&target)?;
         let kernel_target = match &target {
             Target::Machine => KernelTarget::All,
-            Target::Command(_) => KernelTarget::Events,
+            Target::Command(_) => KernelTarget::Processes { pids: vec![], room: FOLLOWED_PROCESSES },
             Target::Cgroup(path) => KernelTarget::Cgroup(open_cgroup(path)?),
             Target::Processes(pids) => {
-                let mut threads = 0;
-                for &pid in pids {
-                    threads += threads_of(pid)?.len() as u64;
-                }
-                if threads + DESCRIPTORS_KEPT <= descriptors {
-                    KernelTarget::Events
-                } else {
-                    notes.push(format!(
-                        "{threads} threads are more than the limit of open files ({descriptors}) allows events for: each CPU was sampled \
-                         and other processes were filtered in the kernel"
-                    ));
-                    KernelTarget::Pids(pids.clone(), FOLLOWED_PROCESSES)
+                pids.iter().try_for_each(|&pid| must_live(pid))?;
+                KernelTarget::Processes {
+                    pids: pids.clone(),
+                    room: FOLLOWED_PROCESSES.max(pids.len() as u32),
                 }
             }
         };
-        let per_cpu = !matches!(kernel_target, KernelTarget::Events);
         let config =
             Config { target: kernel_target, kernel_frames, transfer, ring_bytes, stack_slots: STACK_SLOTS };
         let mut sampler = Sampler::load(&config).map_err(Error::from_set_up)?;
         let source = best_source(rate_hz);
-        if per_cpu {
-            for cpu in os::online_cpus()? {
-                sampler.attach_cpu(cpu, source, rate_hz).map_err(Error::from_set_up)?;
-            }
+        for cpu in os::online_cpus()? {
+            sampler.attach_cpu(cpu, source, rate_hz).map_err(Error::from_set_up)?;
         }
         let interrupt_first_estimate_ns =
             calibrate::interrupt_ns(sampler.empty_program()?, calibrate::QUICK).unwrap_or(0);
@@ -152,23 +135,17 @@ impl Run {
             target_pids: Vec::new(),
             started: Instant::now(),
             started_unix_ns: 0,
-            started_monotonic_ns: 0,
             cpu_at_start_ns: 0,
             interrupt_first_estimate_ns,
-            notes,
+            notes: missing_privileges(),
             events_lost: 0,
         };
         match target {
             Target::Machine | Target::Cgroup(_) => run.go()?,
             Target::Processes(pids) => {
-                run.ends = pids.iter().filter_map(|&pid| os::process_end(pid)).collect();
-                run.followed = Some(pids.iter().copied().collect());
-                if per_cpu {
-                    run.go()?;
-                } else {
-                    run.attach_processes(&pids)?;
-                }
-                run.target_pids = pids;
+                run.watch_ends(&pids);
+                run.followed = Some(pids.into_iter().collect());
+                run.go()?;
             }
             Target::Command(command) => {
                 let name = command.get_program().to_string_lossy().into_owned();
@@ -177,10 +154,10 @@ impl Run {
                 };
                 let held = Held::spawn(command).map_err(failed)?;
                 let pid = held.pid();
-                run.sampler.attach_thread(pid, true, source, rate_hz).map_err(Error::from_set_up)?;
+                run.sampler.follow(pid)?;
                 run.followed = Some(HashSet::from([pid]));
-                run.ends = os::process_end(pid).into_iter().collect();
-                run.mark_start();
+                run.watch_ends(&[pid]);
+                run.go()?;
                 let child = held.release().map_err(failed)?;
                 run.child = Some(Command { child, status: None });
             }
@@ -201,9 +178,11 @@ impl Run {
     pub fn progress(&self) -> Progress {
         let counters = self.sampler.counters();
         let elapsed = self.started.elapsed();
-        let cost_ns =
-            counters.fired * self.interrupt_first_estimate_ns + counters.run_ns + os::process_cpu_ns()
-                - self.cpu_at_start_ns;
+        let cost_ns = counters.fired * self.interrupt_first_estimate_ns
+            + counters.run_ns
+            + counters.follow_ns
+            + os::process_cpu_ns()
+            - self.cpu_at_start_ns;
         Progress {
             elapsed,
             recorded: counters.recorded,
@@ -220,7 +199,13 @@ impl Run {
             }
             return command.status.is_some();
         }
-        !self.target_pids.is_empty() && self.target_pids.iter().all(|&pid| !is_alive(pid))
+        let before = self.target_pids.len();
+        self.target_pids.retain(|&pid| is_alive(pid));
+        if self.target_pids.len() < before {
+            // The descriptors of those that ended stay readable: waiting would not sleep any more.
+            self.watch_ends(&self.target_pids.clone());
+        }
+        before > 0 && self.target_pids.is_empty()
     }
 
     /// Ends the command, if one was started and still runs: asks (SIGTERM), and after `patience` insists (SIGKILL).
@@ -276,6 +261,12 @@ impl Run {
                 counters.uncounted
             ));
         }
+        if counters.unfollowed > 0 {
+            notes.push(format!(
+                "{} processes were not followed: more than {FOLLOWED_PROCESSES} at a time",
+                counters.unfollowed
+            ));
+        }
         if self.events_lost > 0 {
             notes.push(format!(
                 "{} process events did not fit in their buffer: mappings were read again",
@@ -295,7 +286,7 @@ impl Run {
         let cost = ledger(&Measured {
             interrupts: counters.fired,
             interrupt_each_ns,
-            bpf_ns: counters.run_ns,
+            bpf_ns: counters.run_ns + counters.follow_ns,
             phases: self.clock,
             duration_ns,
             recorded: accounting.recorded,
@@ -334,52 +325,18 @@ impl Run {
     }
 
     fn go(&mut self) -> Result<()> {
-        self.mark_start();
-        Ok(self.sampler.start()?)
-    }
-
-    fn mark_start(&mut self) {
         self.cpu_at_start_ns = os::process_cpu_ns();
         self.clock.enter(Phase::Collect, self.cpu_at_start_ns);
         self.started = Instant::now();
-        self.started_monotonic_ns = os::monotonic_ns();
         self.started_unix_ns =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        Ok(self.sampler.start()?)
     }
 
-    /// Gives each thread an event. Threads that appear while we list them are found by listing again; later ones inherit.
-    fn attach_processes(&mut self, pids: &[u32]) -> Result<()> {
-        self.mark_start();
-        let mut attached: HashSet<u32> = HashSet::new();
-        for _ in 0..THREAD_LISTINGS {
-            let before = attached.len();
-            let first_event = self.sampler.event_count();
-            for &pid in pids {
-                let threads = match threads_of(pid) {
-                    Ok(threads) => threads,
-                    Err(_) if !attached.is_empty() => continue,
-                    Err(error) => return Err(error),
-                };
-                for tid in threads {
-                    if !attached.contains(&tid) {
-                        match self.sampler.attach_thread(tid, false, self.source, self.request.rate_hz) {
-                            Ok(()) => drop(attached.insert(tid)),
-                            // It ended between the listing and now.
-                            Err(error) if error.kind() == Kind::NotFound => {}
-                            Err(error) => return Err(Error::from_set_up(error)),
-                        }
-                    }
-                }
-            }
-            self.sampler.start_from(first_event)?;
-            if attached.len() == before {
-                break;
-            }
-        }
-        if attached.is_empty() {
-            return Err(Error::target(format!("{} ended before profiling could start", self.request.target)));
-        }
-        Ok(())
+    /// Has [`Run::step`] wake up when one of these processes ends.
+    fn watch_ends(&mut self, pids: &[u32]) {
+        self.target_pids = pids.to_vec();
+        self.ends = pids.iter().filter_map(|&pid| os::process_end(pid)).collect();
     }
 
     /// Takes everything that waits, in the order of time: an address means what was mapped when it was seen.
@@ -467,7 +424,7 @@ fn accounting(counters: &Counters, malformed: u64) -> Accounting {
 /// The hardware's cycle counter where there is one; virtual machines often have none.
 fn best_source(rate_hz: u64) -> Source {
     let attr = Attr::sampling(Source::Cycles, rate_hz);
-    match PerfEvent::open(attr, Scope::Thread { tid: 0, on_exec: false }) {
+    match PerfEvent::open(attr, Scope::Caller) {
         Ok(_) => Source::Cycles,
         Err(_) => Source::CpuClock,
     }
@@ -489,11 +446,21 @@ fn describe(target: &Target) -> Result<String> {
     })
 }
 
-fn threads_of(pid: u32) -> Result<Vec<u32>> {
-    os::threads_of(pid).map_err(|error| match error.kind() {
-        Kind::NotFound => Error::target_because(format!("no process {pid}"), error),
-        _ => Error::Kernel(error),
-    })
+fn must_live(pid: u32) -> Result<()> {
+    if is_alive(pid) {
+        Ok(())
+    } else if std::path::Path::new(&format!("/proc/{pid}")).exists() {
+        Err(Error::target(format!("process {pid} has ended (its parent has not taken note yet)")))
+    } else {
+        Err(Error::target(format!("no process {pid}")))
+    }
+}
+
+/// What is lost without privileges that profiling can do without.
+fn missing_privileges() -> Vec<String> {
+    let names_only = os::missing_capabilities() == ["CAP_SYS_PTRACE"];
+    let note = "CAP_SYS_PTRACE is missing: programs of other users may have no names";
+    names_only.then(|| note.to_string()).into_iter().collect()
 }
 
 fn open_cgroup(path: &std::path::Path) -> Result<OwnedFd> {
