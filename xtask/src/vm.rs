@@ -51,7 +51,7 @@ pub struct Args {
     /// List the guest tests and stop
     #[arg(long)]
     list: bool,
-    /// Cargo profile of the binaries under test
+    /// Cargo profile of the binary under test; LIGHTFOOT_BIN names one that is built already
     #[arg(long, default_value = "dev")]
     profile: String,
     /// A skipped test is a failure
@@ -84,7 +84,10 @@ pub fn run(args: Args) -> Result<()> {
             eprintln!("vm: {error}");
             std::process::exit(4);
         }
-        Err(error) => Err(error),
+        Err(error) => {
+            eprintln!("vm: {error:#}");
+            std::process::exit(1);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ kernel=$!
 trap 'kill "$user" "$kernel"; wait' EXIT
 
 code=0
-lightfoot profile -d 5s -F 199 -f json -o profile.json -p "$user,$kernel" || code=$?
+lightfoot profile -d 5s -F 499 -f json -o profile.json -p "$user,$kernel" || code=$?
 # 4: a privilege or a kernel feature is missing, said in one line.
 [ "$code" = 4 ] && exit 77
 exit "$code"

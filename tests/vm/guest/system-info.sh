@@ -1,4 +1,4 @@
-# `lightfoot system-info` tells what works by trying it, and leaves nothing behind
+# `lightfoot system-info` tries what this kernel can do, and answers in JSON
 # runs: vm, here
 # needs: lightfoot
 # timeout: 60

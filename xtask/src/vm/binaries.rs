@@ -18,7 +18,11 @@ impl Programs {
         let mut programs = Programs::default();
         let needs: BTreeSet<&str> = needs.map(String::as_str).collect();
         for need in needs {
-            if need == "lightfoot" {
+            if need == "lightfoot"
+                && let Some(binary) = std::env::var_os("LIGHTFOOT_BIN")
+            {
+                programs.insert("lightfoot".into(), binary.into());
+            } else if need == "lightfoot" {
                 let built = cargo(root, &["build", "--package", "lightfoot", "--profile", profile])?;
                 for (_, path) in built.into_iter().filter(|(target, _)| target == "lightfoot") {
                     programs.insert("lightfoot".into(), path);

@@ -33,6 +33,8 @@ pub struct TestRun {
     pub seconds: f64,
     /// What it left in `$OUT`, and `log` (its stdout and stderr).
     pub files: BTreeMap<String, Vec<u8>>,
+    /// What a check on the host measured, in a line; empty without one.
+    pub found: String,
 }
 
 impl TestRun {
@@ -42,12 +44,13 @@ impl TestRun {
             outcome: Outcome::Failed("it did not run to its end".into()),
             seconds: 0.0,
             files: BTreeMap::new(),
+            found: String::new(),
         }
     }
 
     /// From an exit code: 0 passed, 77 skipped with the last line as the reason.
     pub fn from_exit(code: i32, seconds: f64, files: BTreeMap<String, Vec<u8>>) -> Self {
-        let mut run = TestRun { outcome: Outcome::Passed, seconds, files };
+        let mut run = TestRun { outcome: Outcome::Passed, seconds, files, found: String::new() };
         let last = run.log().lines().last().unwrap_or("no reason was printed").to_owned();
         run.outcome = match code {
             0 => Outcome::Passed,
@@ -168,6 +171,9 @@ impl Verdict {
             Outcome::Passed => {
                 self.passed += 1;
                 println!("{}: {}", head("passed"), test.proves);
+                if !run.found.is_empty() {
+                    println!("        {}", run.found);
+                }
             }
             Outcome::Skipped(why) if !self.require_all => {
                 self.skipped += 1;
