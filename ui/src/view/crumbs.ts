@@ -11,7 +11,9 @@ const longest = 7;
 
 export function crumbs(state: State): HTMLElement {
   const list = h('ol');
+  const reset = h('button', { type: 'button', id: 'reset', class: 'small', onclick: () => state.zoomTo(0) }, 'Reset zoom');
   const draw = () => {
+    reset.hidden = state.zoom === 0;
     const path = pathTo(state.layout, state.zoom);
     // Of a long path the ends: where it starts and what is zoomed.
     const left = path.length - longest;
@@ -42,15 +44,12 @@ export function crumbs(state: State): HTMLElement {
         );
       }),
     );
+    // What is zoomed matters most when there is no room for all.
     list.scrollLeft = list.scrollWidth;
   };
   state.on((change) => {
     if (change === 'layout' || change === 'zoom') draw();
   });
   draw();
-  const reset = h('button', { type: 'button', id: 'reset', class: 'small', onclick: () => state.zoomTo(0) }, 'Reset zoom');
-  const show = () => (reset.hidden = state.zoom === 0);
-  state.on(show);
-  show();
   return h('nav', { class: 'crumbs', 'aria-label': 'Zoomed frame and its callers' }, list, reset);
 }

@@ -125,7 +125,8 @@ export class TopTable {
     };
     return h(
       'tr',
-      { class: hit ? 'hit' : undefined },
+      // Where only matches are listed there is nothing to tell apart.
+      { class: hit && this.state.searchedBy === 'table' ? 'hit' : undefined },
       h(
         'th',
         { scope: 'row' },
