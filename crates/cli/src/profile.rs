@@ -3,7 +3,7 @@
 use crate::args::ProfileArguments;
 use crate::exit::{DONE, FAILED, Failure, INCOMPLETE, USAGE};
 use crate::output::Output;
-use crate::progress::{self, Line};
+use crate::progress::Line;
 use crate::signals::Ending;
 use crate::terminal::text_options;
 use lightfoot_cost::{Phase, add_phase};
@@ -93,6 +93,9 @@ fn watch(
     ending: &Ending,
     line: &mut Line,
 ) -> Result<bool, Failure> {
+    if line.is_shown() {
+        run.estimate_interrupt();
+    }
     loop {
         let progress = run.progress();
         if run.target_ended() {
@@ -103,8 +106,7 @@ fn watch(
             return Ok(true);
         }
         line.update(&progress, duration);
-        let nap = if line.is_shown() { NAP.min(progress::EVERY) } else { NAP };
-        run.step(left.map_or(nap, |left| left.min(nap)))?;
+        run.step(left.map_or(NAP, |left| left.min(NAP)))?;
     }
 }
 

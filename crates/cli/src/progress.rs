@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// How often the line changes.
-pub const EVERY: Duration = Duration::from_millis(500);
+const EVERY: Duration = Duration::from_millis(500);
 
 /// The line on standard error; nothing where that is no terminal.
 #[derive(Debug)]

@@ -130,14 +130,14 @@ impl<'p> View<'p> {
         self.profile.strings.get(id)
     }
 
-    /// Samples of each thread that has some.
+    /// Each thread that has samples. Readers want at least one: without samples it is an empty one.
     fn threads(&self) -> impl Iterator<Item = ThreadRow<'_>> {
         let thread_of = |number: u32| self.profile.samples[number as usize].thread;
-        self.by_thread.chunk_by(move |&a, &b| thread_of(a) == thread_of(b)).map(|samples| ThreadRow {
+        let with_samples = self.by_thread.chunk_by(move |&a, &b| thread_of(a) == thread_of(b));
+        let nothing: &[u32] = &[];
+        with_samples.chain(self.by_thread.is_empty().then_some(nothing)).map(move |samples| ThreadRow {
             view: self,
-            thread: samples
-                .first()
-                .map_or(ThreadId(0), |&number| self.profile.samples[number as usize].thread),
+            thread: samples.first().map_or(ThreadId(0), |&number| thread_of(number)),
             samples,
         })
     }
@@ -398,7 +398,7 @@ json_object!(Sources, view: View, {
 struct ThreadRow<'v> {
     view: &'v View<'v>,
     thread: ThreadId,
-    /// Numbers of its samples; never empty.
+    /// Numbers of its samples.
     samples: &'v [u32],
 }
 
@@ -411,7 +411,7 @@ impl ThreadRow<'_> {
 impl Serialize for ThreadRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
-        let unknown = Thread { pid: 0, tid: 0, comm: "unknown".into(), start_ns: 0 };
+        let unknown = Thread { pid: 0, tid: 0, comm: "no samples".into(), start_ns: 0 };
         let thread = self.view.profile.threads.get(self.thread.0 as usize).unwrap_or(&unknown);
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("processType", "default")?;
@@ -434,21 +434,31 @@ impl Serialize for ThreadRow<'_> {
     }
 }
 
+/// How far before the end of the run the closing row stands, as a part of the run: views end before the end, not at it.
+const BEFORE_THE_END: f64 = 1e-6;
+
 json_object!(ThreadSamples, row: ThreadRow, {
-    "stack": Seq(|| row.iter().map(|sample| sample.stack)),
-    // Each sample at the end of its part of the run.
+    // One row per sample, and one that closes the last sample's part of the run: no stack, no weight.
+    "stack": Seq(|| row.iter().map(|sample| sample.stack).chain([None])),
+    // Each row at the start of its part of the run.
     "time": Seq(|| {
         let total: u64 = row.iter().map(|sample| sample.count).sum();
         let mut before = 0;
-        row.iter().map(move |sample| {
+        let starts = row.iter().map(move |sample| {
+            let start = before as f64 / total.max(1) as f64;
             before += sample.count;
-            row.view.duration_ms() * (before as f64 / total.max(1) as f64)
-        })
+            start
+        });
+        starts.chain([1.0]).map(|part| row.view.duration_ms() * part.min(1.0 - BEFORE_THE_END))
     }),
-    "weight": Seq(|| row.iter().map(|sample| sample.count)),
+    "weight": Seq(|| row.iter().map(|sample| sample.count).chain([0])),
     "weightType": "samples",
-    "threadCPUDelta": Seq(|| row.iter().map(|sample| sample.weight_ns)),
-    "length": row.samples.len(),
+    // CPU time between the row before and this one; readers ignore the first, but take 0 for an idle thread.
+    "threadCPUDelta": Seq(|| {
+        let first = row.iter().next().map_or(0, |sample| sample.weight_ns);
+        std::iter::once(first).chain(row.iter().map(|sample| sample.weight_ns))
+    }),
+    "length": row.samples.len() + 1,
 });
 
 #[cfg(test)]

@@ -34,7 +34,8 @@ pub struct Progress {
     pub recorded: u64,
     /// Samples lost.
     pub lost: u64,
-    /// Cost so far in percent of one CPU: interrupts (first estimate), BPF and our own CPU time since sampling started.
+    /// Cost so far in percent of one CPU: BPF and our own CPU time since sampling started, and the interrupts after
+    /// [`Run::estimate_interrupt`].
     pub percent_of_one_cpu: f64,
 }
 
@@ -120,8 +121,6 @@ impl Run {
         for cpu in os::online_cpus()? {
             sampler.attach_cpu(cpu, source, rate_hz).map_err(Error::from_set_up)?;
         }
-        let interrupt_first_estimate_ns =
-            calibrate::interrupt_ns(sampler.empty_program()?, calibrate::QUICK).unwrap_or(0);
         let mut run = Run {
             request: Summary { target: described, rate_hz, kernel_frames, transfer, command_line, version },
             sampler,
@@ -136,7 +135,7 @@ impl Run {
             started: Instant::now(),
             started_unix_ns: 0,
             cpu_at_start_ns: 0,
-            interrupt_first_estimate_ns,
+            interrupt_first_estimate_ns: 0,
             notes: missing_privileges(),
             events_lost: 0,
         };
@@ -163,6 +162,12 @@ impl Run {
             }
         }
         Ok(run)
+    }
+
+    /// Makes [`Progress::percent_of_one_cpu`] include the interrupts: a first idea of their price, in some 6 ms of CPU.
+    pub fn estimate_interrupt(&mut self) {
+        let estimate = self.sampler.empty_program().and_then(|p| calibrate::interrupt_ns(p, calibrate::QUICK));
+        self.interrupt_first_estimate_ns = estimate.unwrap_or(0);
     }
 
     /// Sleeps until there is something to do, at most `timeout`, and does it.

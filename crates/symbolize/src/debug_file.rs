@@ -92,28 +92,6 @@ fn crc32(file: &File) -> u32 {
     }
 }
 
-/// Size of the debug information that naming reads, in bytes, uncompressed; 0 if there is none.
-pub(crate) fn debug_info_bytes(elf: &Elf<'_>) -> u64 {
-    const READ: [&[u8]; 10] = [
-        b".debug_info",
-        b".debug_abbrev",
-        b".debug_line",
-        b".debug_str",
-        b".debug_line_str",
-        b".debug_str_offsets",
-        b".debug_ranges",
-        b".debug_rnglists",
-        b".debug_addr",
-        b".debug_aranges",
-    ];
-    if elf.section_named(b".debug_info").is_none_or(|section| section.size == 0) {
-        return 0;
-    }
-    READ.iter()
-        .filter_map(|name| elf.section_named(name))
-        .fold(0u64, |sum, section| sum.saturating_add(elf.content_size(section)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,7 @@ pub(crate) const SHT_SYMTAB: u32 = 2;
 const SHT_NOBITS: u32 = 8;
 pub(crate) const SHT_DYNSYM: u32 = 11;
 const SHF_COMPRESSED: u64 = 0x800;
+const ELFCOMPRESS_ZLIB: u32 = 1;
 const PT_LOAD: u32 = 1;
 const PF_X: u32 = 1;
 
@@ -195,14 +196,36 @@ impl<'a> Elf<'a> {
         self.sections.iter().find(|section| *section.name == *name && section.kind != SHT_NOBITS)
     }
 
-    /// Size of a section's content, in bytes, uncompressed as its header claims.
-    pub fn content_size(&self, section: &Section) -> u64 {
+    /// How a section is compressed, as its header claims.
+    pub fn compression(&self, section: &Section) -> Compression {
         if section.flags & SHF_COMPRESSED == 0 {
-            return section.size;
+            return Compression::None;
         }
         let header = read_some(self.data, section.offset, 24, 24);
-        if self.wide { self.endian.u64(&header, 8) } else { u64::from(self.endian.u32(&header, 4)) }
+        if self.endian.u32(&header, 0) != ELFCOMPRESS_ZLIB {
+            return Compression::Other;
+        }
+        let (header_bytes, content_bytes) = if self.wide {
+            (24, self.endian.u64(&header, 8))
+        } else {
+            (12, self.endian.u32(&header, 4).into())
+        };
+        Compression::Zlib { header_bytes, content_bytes }
     }
+}
+
+/// How a section is compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Compression {
+    None,
+    /// zlib, behind a header.
+    Zlib {
+        header_bytes: u64,
+        /// Size of the content, uncompressed.
+        content_bytes: u64,
+    },
+    /// zstd, or something newer.
+    Other,
 }
 
 /// A table of headers.

@@ -1,4 +1,4 @@
-//! Address to name: native objects (ELF symbols; DWARF lines and inlined functions through blazesym), the kernel, the vDSO.
+//! Address to name: native objects (ELF symbols, DWARF lines and inlined functions), the kernel, the vDSO.
 //!
 //! Names are found at the end of a run, one object after the other ([`object`]), so that the tables of only one object
 //! are in memory at a time; nothing is kept between calls. Every call is bounded in memory ([`Options`]).
@@ -45,14 +45,18 @@ pub struct ObjectSource<'a> {
 pub struct Options {
     /// Whether debug information (lines and inlined functions) is used at all.
     pub debug_info: bool,
-    /// Debug information of more bytes than this (uncompressed sections `.debug_*`, in bytes) is not used: names then
-    /// come from the symbol table alone, and [`Batch::note`] says so.
+    /// How much debug information may be read for one object, in bytes of the units that hold the addresses asked for. Bounds
+    /// the time (about 3 ms per MB), not the memory, which is about 3 MB. Beyond it names come from the symbol table alone,
+    /// and [`Batch::note`] says so.
     pub debug_info_limit_bytes: u64,
+    /// Compressed debug information of more bytes than this, uncompressed, is not used: it would have to be in memory as a
+    /// whole. (Debian's debug files are compressed; the C library's has 10 MB.)
+    pub unpacked_limit_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { debug_info: true, debug_info_limit_bytes: 8 << 20 }
+        Options { debug_info: true, debug_info_limit_bytes: 32 << 20, unpacked_limit_bytes: 12 << 20 }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Names as people know them.
 
+pub(crate) use lightfoot_process::perf_map::printable;
 use std::cmp::Ordering;
 use std::fmt::{self, Write};
 
@@ -8,12 +9,8 @@ const PRETTY_BYTES: usize = 4096;
 
 /// Demangles Rust and C++ names and replaces what a terminal would obey. Names that cannot be demangled stay as they are.
 pub(crate) fn pretty(mangled: &[u8]) -> String {
-    let mangled = String::from_utf8_lossy(mangled);
-    let name = demangle(&mangled).filter(|name| !name.is_empty()).unwrap_or_else(|| mangled.into_owned());
-    if name.chars().any(char::is_control) {
-        return name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
-    }
-    name
+    let name = std::str::from_utf8(mangled).ok().and_then(demangle).filter(|name| !name.is_empty());
+    printable(name.as_deref().map_or(mangled, str::as_bytes), PRETTY_BYTES)
 }
 
 /// Orders names of one function: fewer leading underscores first, then the shorter, then by the alphabet.

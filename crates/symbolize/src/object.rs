@@ -26,18 +26,10 @@ pub(crate) fn object(source: &ObjectSource<'_>, file_offsets: &[u64], options: &
         .collect();
 
     let mut note = None;
-    if options.debug_info {
-        let debug_info = [(Some(&elf), Some(source.file)), (debug_elf.as_ref(), debug_file.as_ref())]
-            .into_iter()
-            .filter_map(|(elf, file)| Some((debug_file::debug_info_bytes(elf?), file?)))
-            .find(|(bytes, _)| *bytes > 0);
-        match debug_info {
-            Some((bytes, _)) if bytes > options.debug_info_limit_bytes => {
-                note = Some("debug information above the limit: no lines, no inlined functions");
-            }
-            Some((_, file)) => note = dwarf::improve(file, &addresses, &mut named).err(),
-            None => {}
-        }
+    if options.debug_info
+        && let Some(elf) = files.iter().find(|elf| dwarf::present(elf))
+    {
+        note = dwarf::improve(elf, &addresses, &mut named, options).err();
     }
 
     let of_offset = |address: &Option<u64>| match address.map(|address| addresses.binary_search(&address)) {
