@@ -97,9 +97,11 @@ fn unescape(path: &[u8]) -> Cow<'_, [u8]> {
 mod tests {
     use super::*;
 
-    fn check(line: &str, expected: Option<(u64, u64, u64, (u32, u32), u64, &str)>) {
+    type Numbers = (u64, u64, u64, (u32, u32), u64);
+
+    fn check(line: &str, expected: Option<(Numbers, &str)>) {
         let parsed = parse_line(line.as_bytes()).unwrap();
-        let expected = expected.map(|(start, end, file_offset, (major, minor), inode, path)| Mapping {
+        let expected = expected.map(|((start, end, file_offset, (major, minor), inode), path)| Mapping {
             start,
             end,
             file_offset,
@@ -114,26 +116,26 @@ mod tests {
     fn lines_as_the_kernel_writes_them() {
         check(
             "7f0c3f028000-7f0c3f1bd000 r-xp 00028000 fe:00 1835                       /usr/lib/libc.so.6",
-            Some((0x7f0c3f028000, 0x7f0c3f1bd000, 0x28000, (0xfe, 0), 1835, "/usr/lib/libc.so.6")),
+            Some(((0x7f0c3f028000, 0x7f0c3f1bd000, 0x28000, (0xfe, 0), 1835), "/usr/lib/libc.so.6")),
         );
         check("7f0c3f000000-7f0c3f028000 r--p 00000000 fe:00 1835  /usr/lib/libc.so.6", None);
         check(
             "7ffd1000-7ffd3000 r-xp 00000000 00:00 0     [vdso]",
-            Some((0x7ffd1000, 0x7ffd3000, 0, (0, 0), 0, "[vdso]")),
+            Some(((0x7ffd1000, 0x7ffd3000, 0, (0, 0), 0), "[vdso]")),
         );
-        check("1000-2000 rwxp 00000000 00:00 0 ", Some((0x1000, 0x2000, 0, (0, 0), 0, "")));
-        check("1000-2000 rwxp 00000000 00:00 0", Some((0x1000, 0x2000, 0, (0, 0), 0, "")));
+        check("1000-2000 rwxp 00000000 00:00 0 ", Some(((0x1000, 0x2000, 0, (0, 0), 0), "")));
+        check("1000-2000 rwxp 00000000 00:00 0", Some(((0x1000, 0x2000, 0, (0, 0), 0), "")));
         check(
             "1000-2000 r-xp 0 08:01 7  /a b/c\\012d (deleted)",
-            Some((0x1000, 0x2000, 0, (8, 1), 7, "/a b/c\nd (deleted)")),
+            Some(((0x1000, 0x2000, 0, (8, 1), 7), "/a b/c\nd (deleted)")),
         );
         check(
             "1000-2000 r-xs 0 00:01 9  /memfd:jit x (deleted)",
-            Some((0x1000, 0x2000, 0, (0, 1), 9, "/memfd:jit x (deleted)")),
+            Some(((0x1000, 0x2000, 0, (0, 1), 9), "/memfd:jit x (deleted)")),
         );
         check(
             "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]",
-            Some((0xffffffffff600000, 0xffffffffff601000, 0, (0, 0), 0, "[vsyscall]")),
+            Some(((0xffffffffff600000, 0xffffffffff601000, 0, (0, 0), 0), "[vsyscall]")),
         );
     }
 

@@ -15,19 +15,42 @@ const NAME_BYTES: usize = 1024;
 /// Bytes read at most: ten times what a distribution's kernel has.
 const BYTES_MAX: u64 = 128 << 20;
 
-/// Parses one line: address, type letter, name, and module if there is one. Never panics.
-pub fn parse_line(line: &[u8]) -> Option<(u64, u8, &[u8], Option<&[u8]>)> {
+/// One line of `/proc/kallsyms`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Line<'a> {
+    /// Address; 0 if the kernel hides it.
+    pub address: u64,
+    /// Type letter as `nm` has it, for example `t`: function, `T`: global function.
+    pub kind: u8,
+    /// Name.
+    pub name: &'a [u8],
+    /// Module, without brackets; empty for the kernel itself.
+    pub module: &'a [u8],
+}
+
+/// Parses one line. Never panics.
+pub fn parse_line(line: &[u8]) -> Option<Line<'_>> {
     let mut fields = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|field| !field.is_empty());
     let address = hex(fields.next()?)?;
     let &[kind] = fields.next()? else { return None };
     let name = fields.next()?;
     let module = fields.next().and_then(|module| module.strip_prefix(b"[")?.strip_suffix(b"]"));
-    Some((address, kind, name, module))
+    Some(Line { address, kind, name, module: module.unwrap_or_default() })
 }
 
 fn hex(digits: &[u8]) -> Option<u64> {
-    let digit = |number: u64, &digit: &u8| Some(number << 4 | u64::from((digit as char).to_digit(16)?));
-    (1..=16).contains(&digits.len()).then(|| digits.iter().try_fold(0, digit))?
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    digits.iter().try_fold(0, |number, &digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            b'A'..=b'F' => digit - b'A' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u64::from(value))
+    })
 }
 
 /// The symbol with the highest address in the gap before one of the addresses asked for, the address itself included.
@@ -51,7 +74,9 @@ pub fn find(reader: &mut dyn Read, addresses: &[u64]) -> Vec<(u64, Result<Symbol
     let mut gaps = vec![Gap::default(); sorted.len()];
     let mut visible = false;
     let read = for_each_line(reader, BYTES_MAX, &mut |line| {
-        let Some((start, kind, name, module)) = parse_line(line) else { return ControlFlow::Continue(()) };
+        let Some(Line { address: start, kind, name, module }) = parse_line(line) else {
+            return ControlFlow::Continue(());
+        };
         visible |= start != 0;
         let at = sorted.partition_point(|&address| address < start);
         if let Some(gap) = gaps.get_mut(at)
@@ -69,8 +94,7 @@ pub fn find(reader: &mut dyn Read, addresses: &[u64]) -> Vec<(u64, Result<Symbol
                 gap.name.clear();
                 gap.name.extend_from_slice(&name[..name.len().min(NAME_BYTES)]);
                 gap.module.clear();
-                gap.module
-                    .extend_from_slice(module.map_or(&[], |module| &module[..module.len().min(NAME_BYTES)]));
+                gap.module.extend_from_slice(&module[..module.len().min(NAME_BYTES)]);
             }
         }
         ControlFlow::Continue(())

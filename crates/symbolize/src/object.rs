@@ -10,19 +10,29 @@ pub(crate) fn object(source: &ObjectSource<'_>, file_offsets: &[u64], options: &
         Ok(elf) => elf,
         Err(reason) => return Batch::unknown(file_offsets.len(), reason),
     };
+    let debug_file = debug_file::find(&elf, source.display_path);
+    let debug_elf = debug_file.as_ref().and_then(|file| Elf::parse(file).ok());
+    names(&elf, debug_elf.as_ref(), file_offsets, options)
+}
+
+/// Names for `file_offsets` in an object and its separate debug file.
+pub(crate) fn names(
+    elf: &Elf<'_>,
+    debug_elf: Option<&Elf<'_>>,
+    file_offsets: &[u64],
+    options: &Options,
+) -> Batch {
     let virtual_addresses: Vec<Option<u64>> =
         file_offsets.iter().map(|&offset| elf.address_of(offset)).collect();
     let mut addresses: Vec<u64> = virtual_addresses.iter().copied().flatten().collect();
     addresses.sort_unstable();
     addresses.dedup();
 
-    let debug_file = debug_file::find(&elf, source.display_path);
-    let debug_elf = debug_file.as_ref().and_then(|file| Elf::parse(file).ok());
-    let files: Vec<&Elf<'_>> = [Some(&elf), debug_elf.as_ref()].into_iter().flatten().collect();
+    let files: Vec<&Elf<'_>> = [Some(elf), debug_elf].into_iter().flatten().collect();
     let mut named: Vec<Named> = symbols::find(&files, &addresses)
         .into_iter()
         .zip(&addresses)
-        .map(|(symbol, &address)| symbol.or_else(|reason| plt::find(&elf, address).ok_or(reason)).into())
+        .map(|(symbol, &address)| symbol.or_else(|reason| plt::find(elf, address).ok_or(reason)).into())
         .collect();
 
     let mut note = None;

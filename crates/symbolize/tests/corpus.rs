@@ -12,3 +12,8 @@ fn kallsyms() {
 fn elf_symbols() {
     mutations::run("elf_symbols", 5000, lightfoot_symbolize::check::elf_symbols);
 }
+
+#[test]
+fn debug_info() {
+    mutations::run("debug_info", 1500, lightfoot_symbolize::check::debug_info);
+}

@@ -1,0 +1,141 @@
+//! Lines and inlined functions from debug information (DWARF), through gimli.
+//!
+//! Only what the addresses need is read: the units that hold them, in pieces of 16 KiB. Memory stays at a few MiB whatever the
+//! size of the debug information, except for compressed sections, which have to be unpacked as a whole. (blazesym, which maps the
+//! file and indexes all units, took 17 to 33 MiB for 10 MB of debug information.)
+
+mod names;
+mod piece;
+mod sections;
+mod unit;
+
+use crate::elf::Elf;
+use crate::{Named, Options};
+use gimli::Dwarf;
+use names::Names;
+use piece::Piece;
+use sections::Sections;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Note when a bound was reached.
+const TOO_LARGE: &str = "debug information above the limit: some names without lines and inlined functions";
+
+/// How much more may be looked at.
+pub(crate) struct Budget {
+    /// Entries, ranges and lines.
+    steps: u64,
+    /// Bytes of units.
+    bytes: u64,
+}
+
+impl Budget {
+    /// Counts one step.
+    fn step(&mut self) -> gimli::Result<()> {
+        self.steps = self.steps.checked_sub(1).ok_or(gimli::Error::TooManyRegisterRules)?;
+        Ok(())
+    }
+}
+
+/// Whether the file has debug information.
+pub(crate) fn present(elf: &Elf<'_>) -> bool {
+    Sections::present(elf)
+}
+
+/// Adds lines and inlined functions to what is known about `addresses` (ELF virtual addresses, sorted and distinct) where the
+/// debug information in `elf` has them.
+///
+/// # Errors
+/// A note for people, if something was left out.
+pub(crate) fn improve(
+    elf: &Elf<'_>,
+    addresses: &[u64],
+    named: &mut [Named],
+    options: &Options,
+) -> Result<(), &'static str> {
+    let sections = Sections::open(elf, options.unpacked_limit_bytes)?;
+    let mut budget = Budget { steps: options.debug_info_limit_bytes, bytes: options.debug_info_limit_bytes };
+    // The bytes are foreign: a panic in a parser must not end the run.
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let dwarf = sections.dwarf();
+        let units = units_of(&dwarf, addresses, &mut budget);
+        let mut names = Names::new(&dwarf);
+        let mut complete = true;
+        for (offset, indices) in units {
+            complete &=
+                unit::improve(&dwarf, offset, addresses, &indices, named, &mut names, &mut budget).is_ok();
+        }
+        complete
+    }));
+    match outcome {
+        Err(_) => Err("symbolizer failed"),
+        Ok(_) if budget.steps == 0 || budget.bytes == 0 => Err(TOO_LARGE),
+        Ok(false) => Err("debug information is damaged: some names without lines"),
+        Ok(true) => Ok(()),
+    }
+}
+
+/// The units that hold the addresses: offset of the unit in `.debug_info` to indices of addresses.
+fn units_of(dwarf: &Dwarf<Piece<'_>>, addresses: &[u64], budget: &mut Budget) -> BTreeMap<usize, Vec<usize>> {
+    let mut unit_of: Vec<Option<usize>> = vec![None; addresses.len()];
+    // Damage ends the search, not the naming of what was found before.
+    let _ = from_aranges(dwarf, addresses, &mut unit_of, budget);
+    if unit_of.iter().any(Option::is_none) {
+        let _ = from_units(dwarf, addresses, &mut unit_of, budget);
+    }
+    let mut units: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (index, unit) in unit_of.iter().enumerate() {
+        if let Some(unit) = unit {
+            units.entry(*unit).or_default().push(index);
+        }
+    }
+    units
+}
+
+/// By the index that some compilers write (`.debug_aranges`).
+fn from_aranges(
+    dwarf: &Dwarf<Piece<'_>>,
+    addresses: &[u64],
+    unit_of: &mut [Option<usize>],
+    budget: &mut Budget,
+) -> gimli::Result<()> {
+    let mut headers = dwarf.debug_aranges.headers();
+    while let Some(header) = headers.next()? {
+        let unit = header.debug_info_offset().0;
+        let mut entries = header.entries();
+        while let Some(entry) = entries.next()? {
+            budget.step()?;
+            let end = entry.address().saturating_add(entry.length());
+            for index in unit::within(addresses, entry.address(), end) {
+                unit_of[index].get_or_insert(unit);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// By the ranges that each unit says it has.
+fn from_units(
+    dwarf: &Dwarf<Piece<'_>>,
+    addresses: &[u64],
+    unit_of: &mut [Option<usize>],
+    budget: &mut Budget,
+) -> gimli::Result<()> {
+    let mut headers = dwarf.units();
+    while let Some(header) = headers.next()? {
+        let Some(offset) = header.debug_info_offset() else { continue };
+        budget.step()?;
+        // A unit that cannot be understood does not hide the others.
+        let covered = dwarf.unit(header).and_then(|unit| unit::covered(dwarf, &unit, addresses, budget));
+        for index in covered.unwrap_or_default() {
+            unit_of[index].get_or_insert(offset.0);
+        }
+        if budget.steps == 0 {
+            break;
+        }
+        if unit_of.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    Ok(())
+}

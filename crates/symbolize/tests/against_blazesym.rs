@@ -1,0 +1,128 @@
+//! Lines and inlined functions must be those that blazesym finds, which reads the same debug information in another way.
+#![allow(clippy::print_stderr)]
+
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
+use lightfoot_symbolize::{Named, ObjectSource, Options, object};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+/// File offset and length of the largest executable segment (64-bit, little-endian).
+fn code(file: &File) -> (u64, u64) {
+    let number = |at: u64, bytes: usize| {
+        let mut field = [0; 8];
+        file.read_exact_at(&mut field[..bytes], at).unwrap();
+        u64::from_le_bytes(field)
+    };
+    let header = number(32, 8);
+    (0..number(56, 2))
+        .map(|i| header + i * 56)
+        .filter(|&at| number(at, 4) == 1 && number(at + 4, 4) & 1 == 1)
+        .map(|at| (number(at + 8, 8), number(at + 32, 8)))
+        .max_by_key(|(_, size)| *size)
+        .unwrap()
+}
+
+/// One line of text per function: name of inlined ones, file and line.
+fn text(name: Option<&str>, file: Option<&str>, line: u32) -> String {
+    format!("{} {}:{line}", name.unwrap_or("-"), file.unwrap_or("-"))
+}
+
+fn ours(path: &Path, offsets: &[u64]) -> Vec<Vec<String>> {
+    let file = File::open(path).unwrap();
+    let options = Options { debug_info_limit_bytes: 1 << 30, ..Options::default() };
+    let batch = object(&ObjectSource { file: &file, display_path: path }, offsets, &options);
+    assert_eq!(batch.note, None);
+    let frames = |named: &Named| match named {
+        Named::Known { frames } => {
+            frames.iter().map(|f| text(f.inlined.then_some(&f.name), f.file.as_deref(), f.line)).collect()
+        }
+        Named::Unknown { .. } => vec![],
+    };
+    batch.named.iter().map(frames).collect()
+}
+
+fn blazesym(path: &Path, offsets: &[u64]) -> Vec<Vec<String>> {
+    let symbolizer = Symbolizer::new();
+    let found = symbolizer.symbolize(&Source::Elf(Elf::new(path)), Input::FileOffset(offsets)).unwrap();
+    let line = |name: Option<&str>, code: Option<&CodeInfo<'_>>| {
+        let path = code.map(|code| code.to_path().to_string_lossy().into_owned());
+        text(name, path.as_deref(), code.and_then(|code| code.line).unwrap_or(0))
+    };
+    let frames = |symbol: &Symbolized<'_>| match symbol {
+        Symbolized::Sym(symbol) => {
+            let inlined = symbol.inlined.iter().map(|f| line(Some(&f.name), f.code_info.as_ref()));
+            std::iter::once(line(None, symbol.code_info.as_deref())).chain(inlined).collect()
+        }
+        Symbolized::Unknown(_) => vec![],
+    };
+    found.iter().map(frames).collect()
+}
+
+/// Share of `count` places spread over the code at which both say the same.
+fn agreement(path: &Path, count: u64) -> f64 {
+    let (start, size) = code(&File::open(path).unwrap());
+    let offsets: Vec<u64> = (0..count).map(|i| start + i * size / count).collect();
+    let (ours, theirs) = (ours(path, &offsets), blazesym(path, &offsets));
+    let (mut same, mut compared, mut shown) = (0, 0, 0);
+    for ((ours, theirs), offset) in ours.iter().zip(&theirs).zip(&offsets) {
+        // Without lines there is nothing to compare; and symbols without size are left to the symbol table's own tests.
+        if theirs.len() < 2 && theirs.iter().chain(ours).all(|frame| frame.ends_with("-:0")) {
+            continue;
+        }
+        compared += 1;
+        if ours == theirs {
+            same += 1;
+        } else if shown < 5 {
+            shown += 1;
+            eprintln!("{offset:#x}:\n  ours     {ours:?}\n  blazesym {theirs:?}");
+        }
+    }
+    assert!(ours.iter().filter(|frames| frames.len() > 1).count() > 0, "inlined functions were compared");
+    eprintln!("{same} of {compared} places of {} are the same", path.display());
+    f64::from(same) / f64::from(compared)
+}
+
+#[test]
+fn rust_program() {
+    let share = agreement(&std::env::current_exe().unwrap(), 2000);
+    assert!(share > 0.95, "{share}");
+}
+
+#[test]
+fn c_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("program.c");
+    std::fs::write(
+        &source,
+        "static inline __attribute__((always_inline)) int inner(int x) {\n\
+             volatile int y = x * 3;\n\
+             return y;\n\
+         }\n\
+         static inline __attribute__((always_inline)) int around(int x) {\n\
+             return inner(x) + inner(x + 1);\n\
+         }\n\
+         __attribute__((noinline)) int outer(int x) {\n\
+             int sum = 0;\n\
+             for (int i = 0; i < x; i++) sum += around(i);\n\
+             return sum;\n\
+         }\n\
+         int main(int c, char **v) { return outer(c); }\n",
+    )
+    .unwrap();
+    for flags in [&["-gdwarf-5"][..], &["-gdwarf-4"], &["-gdwarf-3"], &["-gdwarf-5", "-gz=zlib"]] {
+        let program = folder.path().join("program");
+        let built = Command::new("gcc").args(["-O2", "-o"]).arg(&program).args(flags).arg(&source).output();
+        match built {
+            Ok(built) if built.status.success() => {}
+            _ => {
+                eprintln!("skipped {flags:?}: gcc cannot");
+                continue;
+            }
+        }
+        let share = agreement(&program, 400);
+        assert!(share > 0.95, "{flags:?}: {share}");
+    }
+}
