@@ -85,7 +85,8 @@ fn children_that_appear_later() {
     assert!((0.88..1.12).contains(&ratio), "{samples} samples in children that used {cpu:.2} s: {ratio:.3}");
     let distinct: std::collections::BTreeSet<u32> =
         report.stacks.iter().filter(|stack| stack.through("forked_hot")).map(|stack| stack.pid).collect();
-    assert!(distinct.len() > 100, "{} children told apart", distinct.len());
+    let children = truth["children"].as_u64().expect("children") as usize;
+    assert!(distinct.len() * 10 > children * 8, "{} of {children} children told apart", distinct.len());
     assert!(
         report.count(|stack| stack.through("forked_hot") && stack.comm == "forked") * 100 > samples * 97,
         "children are named"
