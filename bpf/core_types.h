@@ -47,11 +47,6 @@ enum {
 /* PF_KTHREAD, include/linux/sched.h */
 #define PF_KTHREAD 0x00200000
 
-struct bpf_pidns_info {
-	__u32 pid;
-	__u32 tgid;
-};
-
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 typedef struct {
@@ -62,11 +57,31 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct ns_common {
+	unsigned int inum;
+};
+
+struct pid_namespace {
+	struct ns_common ns;
+};
+
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+};
+
+/* One number per pid namespace, from the initial one (0) to the task's own (level). */
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+};
+
 struct task_struct {
 	unsigned int flags;
 	int pid;
 	int tgid;
 	struct task_struct *group_leader;
+	struct pid *thread_pid;
 	struct signal_struct *signal;
 	__u64 start_boottime;
 	__u64 self_exec_id;

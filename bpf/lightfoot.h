@@ -9,6 +9,8 @@
 #define LF_MAX_USER_FRAMES 1024
 #define LF_MAX_KERNEL_FRAMES 127
 #define LF_COMM_BYTES 16
+/* Nesting of pid namespaces. Source: MAX_PID_NS_LEVEL, include/linux/pid_namespace.h. */
+#define LF_MAX_PIDNS_LEVEL 32
 
 /* How a recorded stack ended. Mirror: model::StackOutcome. */
 enum lf_outcome {
@@ -31,10 +33,10 @@ struct lf_config {
 	__u32 kernel_frames;   /* 0: no kernel stacks, and kernel threads are filtered */
 	__u32 count_in_kernel; /* 1: equal stacks are counted in `counts`; 0: each sample goes through the ring */
 	__u32 wakeup_bytes;    /* wake user space when this much waits in the ring */
-	__u64 pidns_dev;       /* device and inode of user space's own pid namespace; 0, 0 if it is the initial one */
-	__u64 pidns_ino;
+	__u32 pidns_inode;     /* user space's own pid namespace, in which pids are given and told; 0 if it is the initial one */
+	__u32 reserved;
 };
-_Static_assert(sizeof(struct lf_config) == 32, "keep in step with abi.rs");
+_Static_assert(sizeof(struct lf_config) == 24, "keep in step with abi.rs");
 
 /* One row per CPU, written by that CPU only (a perf_event program never nests on its CPU). All in samples unless said. */
 struct lf_counters {

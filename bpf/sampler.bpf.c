@@ -47,7 +47,7 @@ struct {
 	__uint(max_entries, 1 << 20);
 } records SEC(".maps");
 
-/* Wanted processes by tgid (LF_TARGET_PROCESSES). Full: further children are not followed, and counted. */
+/* Wanted processes by process id (LF_TARGET_PROCESSES). Full: further children are not followed, and counted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -88,11 +88,42 @@ static __always_inline __u64 mix(__u64 hash, __u64 value)
 	return hash ^ (hash >> 32);
 }
 
-static __always_inline bool wanted(struct task_struct *task, __u32 tgid)
+/* The number of a pid in user space's own namespace; 0 if it has none there. */
+static __always_inline __u32 visible_number(struct pid *pid)
+{
+	void *numbers = (void *)pid + bpf_core_field_offset(struct pid, numbers);
+	__u32 level = BPF_CORE_READ(pid, level);
+
+	for (__u32 i = 0; i <= LF_MAX_PIDNS_LEVEL && i <= level; i++) {
+		struct upid *number = numbers + i * bpf_core_type_size(struct upid);
+
+		if (BPF_CORE_READ(number, ns, ns.inum) == config.pidns_inode)
+			return BPF_CORE_READ(number, nr);
+	}
+	return 0;
+}
+
+/* Process id as user space knows it. */
+static __always_inline __u32 pid_of(struct task_struct *task)
+{
+	if (config.pidns_inode)
+		return visible_number(BPF_CORE_READ(task, group_leader, thread_pid));
+	return BPF_CORE_READ(task, tgid);
+}
+
+/* Thread id as user space knows it. */
+static __always_inline __u32 tid_of(struct task_struct *task)
+{
+	if (config.pidns_inode)
+		return visible_number(BPF_CORE_READ(task, thread_pid));
+	return BPF_CORE_READ(task, pid);
+}
+
+static __always_inline bool wanted(struct task_struct *task, __u32 pid)
 {
 	switch (config.target) {
 	case LF_TARGET_PROCESSES:
-		if (!bpf_map_lookup_elem(&targets, &tgid))
+		if (!pid || !bpf_map_lookup_elem(&targets, &pid))
 			return false;
 		break;
 	case LF_TARGET_CGROUP:
@@ -100,7 +131,7 @@ static __always_inline bool wanted(struct task_struct *task, __u32 tgid)
 			return false;
 		break;
 	default:
-		if (!tgid) /* idle */
+		if (!BPF_CORE_READ(task, pid)) /* idle */
 			return false;
 	}
 	return config.kernel_frames || !(task->flags & PF_KTHREAD);
@@ -185,10 +216,9 @@ static __always_inline bool send(struct scratch *s, struct lf_counters *c)
 static __always_inline void sample(struct bpf_perf_event_data *ctx, struct lf_counters *c, __u64 now)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
-	__u64 id = bpf_get_current_pid_tgid();
-	__u32 zero = 0;
+	__u32 pid = pid_of(task), zero = 0;
 
-	if (!wanted(task, id >> 32)) {
+	if (!wanted(task, pid)) {
 		c->filtered++;
 		return;
 	}
@@ -200,16 +230,8 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct lf_co
 	struct lf_record *r = &s->record;
 
 	r->time_ns = now;
-	r->pid = id >> 32;
-	r->tid = (__u32)id;
-	if (config.pidns_ino) {
-		struct bpf_pidns_info ns = {};
-
-		if (!bpf_get_ns_current_pid_tgid(config.pidns_dev, config.pidns_ino, &ns, sizeof(ns))) {
-			r->pid = ns.tgid;
-			r->tid = ns.pid;
-		}
-	}
+	r->pid = pid;
+	r->tid = tid_of(task);
 	r->process_start_ns = task->group_leader->start_boottime;
 	r->thread_start_ns = task->start_boottime;
 	r->exec_id = task->self_exec_id;
@@ -219,8 +241,8 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct lf_co
 	r->user_frames = 0;
 
 	bool user_mode = CTX_IN_USER_MODE(ctx);
-	__u64 hash = mix(mix(mix(r->thread_start_ns, id), r->exec_id), ((__u64 *)r->comm)[0]);
-	hash = mix(hash, ((__u64 *)r->comm)[1]);
+	__u64 hash = mix(mix(r->thread_start_ns, task->pid), r->exec_id);
+	hash = mix(mix(hash, ((__u64 *)r->comm)[0]), ((__u64 *)r->comm)[1]);
 
 	__u32 k = 0;
 	if (!user_mode && config.kernel_frames) {
@@ -324,12 +346,12 @@ int on_fork(__u64 *args)
 	__u64 start = bpf_ktime_get_ns();
 	struct lf_counters *c = own_counters();
 	struct task_struct *parent = (void *)args[0], *child = (void *)args[1];
-	__u32 parent_tgid = BPF_CORE_READ(parent, tgid), child_tgid = BPF_CORE_READ(child, tgid), one = 1;
+	__u32 parent_pid = pid_of(parent), child_pid = pid_of(child), one = 1;
 
 	if (!c)
 		return 0;
-	if (parent_tgid != child_tgid && bpf_map_lookup_elem(&targets, &parent_tgid) &&
-	    bpf_map_update_elem(&targets, &child_tgid, &one, BPF_ANY))
+	if (parent_pid != child_pid && parent_pid && bpf_map_lookup_elem(&targets, &parent_pid) &&
+	    bpf_map_update_elem(&targets, &child_pid, &one, BPF_ANY))
 		__sync_fetch_and_add(&c->unfollowed, 1);
 	__sync_fetch_and_add(&c->follow_ns, bpf_ktime_get_ns() - start);
 	return 0;
@@ -342,12 +364,12 @@ int on_exit(__u64 *args)
 	__u64 start = bpf_ktime_get_ns();
 	struct lf_counters *c = own_counters();
 	struct task_struct *task = (void *)args[0];
-	__u32 tgid = BPF_CORE_READ(task, tgid);
+	__u32 pid = pid_of(task);
 
 	if (!c)
 		return 0;
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
-		bpf_map_delete_elem(&targets, &tgid);
+		bpf_map_delete_elem(&targets, &pid);
 	__sync_fetch_and_add(&c->follow_ns, bpf_ktime_get_ns() - start);
 	return 0;
 }

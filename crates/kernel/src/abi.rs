@@ -31,10 +31,10 @@ pub struct Config {
     pub count_in_kernel: u32,
     /// Bytes in the ring that wake user space.
     pub wakeup_bytes: u32,
-    /// Device of user space's pid namespace; 0 in the initial one.
-    pub pidns_dev: u64,
-    /// Inode of user space's pid namespace; 0 in the initial one.
-    pub pidns_ino: u64,
+    /// Inode of user space's own pid namespace; 0 in the initial one.
+    pub pidns_inode: u32,
+    /// Unused.
+    pub reserved: u32,
 }
 
 /// `struct lf_counters`: one row per CPU; all in samples unless said. See the header for each field.
@@ -109,7 +109,7 @@ pub struct RecordHeader {
     pub comm: [u8; 16],
 }
 
-const _: () = assert!(size_of::<Config>() == 32);
+const _: () = assert!(size_of::<Config>() == 24);
 const _: () = assert!(size_of::<Counters>() == 128 && offset_of!(Counters, user_frames) == 88);
 const _: () = assert!(size_of::<RecordHeader>() == 80 && offset_of!(RecordHeader, comm) == 64);
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 /// Inode of the initial pid namespace. Source: `PROC_PID_INIT_INO`, include/linux/proc_ns.h.
-const INITIAL_PIDNS_INODE: u64 = 0xEFFF_FFFC;
+const INITIAL_PIDNS_INODE: u32 = 0xEFFF_FFFC;
 
 /// Capabilities that profiling needs, by bit number (include/uapi/linux/capability.h).
 const CAP_SYS_PTRACE: (u32, &str) = (19, "CAP_SYS_PTRACE");
@@ -110,10 +110,10 @@ pub fn raise_descriptor_limit() -> u64 {
     limit.rlim_cur
 }
 
-/// Device and inode of this process's pid namespace if it is not the initial one.
-pub fn nested_pid_namespace() -> Option<(u64, u64)> {
-    let metadata = fs::metadata("/proc/self/ns/pid").ok()?;
-    (metadata.ino() != INITIAL_PIDNS_INODE).then_some((metadata.dev(), metadata.ino()))
+/// Inode of this process's pid namespace if it is not the initial one.
+pub fn nested_pid_namespace() -> Option<u32> {
+    let inode = u32::try_from(fs::metadata("/proc/self/ns/pid").ok()?.ino()).ok()?;
+    (inode != INITIAL_PIDNS_INODE).then_some(inode)
 }
 
 /// Highest sampling rate that the kernel allows, in Hz. Source: `kernel.perf_event_max_sample_rate`.

@@ -102,14 +102,13 @@ impl Sampler {
             Target::Processes { .. } => TargetKind::Processes,
             Target::Cgroup(_) => TargetKind::Cgroup,
         };
-        let (pidns_dev, pidns_ino) = os::nested_pid_namespace().unwrap_or((0, 0));
         let switches = abi::Config {
             target: kind as u32,
             kernel_frames: config.kernel_frames.into(),
             count_in_kernel: (config.transfer == Transfer::Counted).into(),
             wakeup_bytes: config.ring_bytes / 4,
-            pidns_dev,
-            pidns_ino,
+            pidns_inode: os::nested_pid_namespace().unwrap_or(0),
+            reserved: 0,
         };
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
