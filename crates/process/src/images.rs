@@ -101,8 +101,11 @@ impl Image {
 pub(crate) struct Closed {
     pub pid: u32,
     pub from_ns: u64,
+    pub until_ns: u64,
     pub table: Rc<Table>,
     pub jit: Option<JitId>,
+    /// Losses of events before the end.
+    pub epoch: u64,
 }
 
 /// Images that ended.
@@ -115,9 +118,9 @@ pub(crate) struct Exited {
 }
 
 impl Exited {
-    /// Adds an image that ended at `until_ns`.
-    pub fn add(&mut self, closed: Closed, until_ns: u64) {
-        let key = (closed.pid, until_ns);
+    /// Adds an image that ended.
+    pub fn add(&mut self, closed: Closed) {
+        let key = (closed.pid, closed.until_ns);
         if self.images.insert(key, closed).is_none() {
             self.order.push_back(key);
         }

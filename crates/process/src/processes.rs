@@ -159,8 +159,11 @@ impl<S: System> Processes<S> {
         }
         let alive_then = match self.live.get(&pid) {
             Some(image) => image.from_ns <= time_ns,
-            // Never seen, or its exit was lost.
-            None => self.exited.at(pid, time_ns).is_none(),
+            // Never seen; or seen to exit, but its id may have been given to another process in events that were lost.
+            None => self
+                .exited
+                .at(pid, time_ns)
+                .is_none_or(|image| image.until_ns <= time_ns && image.epoch != self.epoch),
         };
         if !alive_then {
             let Some(image) = self.exited.at(pid, time_ns) else {
@@ -186,13 +189,13 @@ impl<S: System> Processes<S> {
     /// The mapping of a living process that covers `address`, from what is known or else from `/proc`.
     fn find_or_ask(&mut self, pid: u32, time_ns: u64, address: u64) -> Option<Entry> {
         let image = self.live.get_mut(&pid)?;
-        let current = image.complete && image.epoch == self.epoch;
         if let Some(entry) = image.table.find(address).copied()
-            && (current || image.unreadable)
+            && (image.complete || image.unreadable)
         {
             return Some(entry);
         }
-        if !current && !image.unreadable {
+        let out_of_date = !image.complete || image.epoch != self.epoch;
+        if out_of_date && !image.unreadable {
             self.read(pid, time_ns);
             return self.live.get(&pid)?.table.find(address).copied();
         }
@@ -297,8 +300,14 @@ impl<S: System> Processes<S> {
         if let Some(jit) = image.jit {
             self.jits.exited(jit, &self.system, &self.limits, &mut self.counters);
         }
-        let closed = Closed { pid, from_ns: image.from_ns, table: image.table, jit: image.jit };
-        self.exited.add(closed, time_ns);
+        self.exited.add(Closed {
+            pid,
+            from_ns: image.from_ns,
+            until_ns: time_ns,
+            table: image.table,
+            jit: image.jit,
+            epoch: self.epoch,
+        });
         self.make_room();
     }
 

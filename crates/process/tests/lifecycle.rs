@@ -180,6 +180,19 @@ fn a_reading_of_another_process_with_the_same_id_is_not_used() {
 }
 
 #[test]
+fn after_a_loss_an_exited_id_may_be_another_process() {
+    let mut w = world(Limits::default());
+    w.processes.apply(Event::Exec { pid: 4, time_ns: 1 });
+    w.map(4, 2, mapping(0x10_0000, "/bin/a", 1));
+    w.processes.apply(Event::Exit { pid: 4, time_ns: 10 });
+    w.machine.0.borrow_mut().mappings.insert(4, vec![mapping(0x10_0000, "/bin/b", 2)]);
+    assert_eq!(w.at(4, 11, 0x10_0000), "/bin/a+1000");
+    w.processes.apply(Event::Lost { count: 1, time_ns: 20 });
+    assert_eq!(w.at(4, 21, 0x10_0000), "/bin/b+1000");
+    assert_eq!(w.at(4, 5, 0x10_0000), "/bin/a+1000");
+}
+
+#[test]
 fn a_miss_is_looked_up_alone_and_not_too_often() {
     let mut w = world(Limits { lookups_per_second: 4, ..Limits::default() });
     w.machine.0.borrow_mut().can_query = true;

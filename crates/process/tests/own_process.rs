@@ -1,8 +1,9 @@
 //! Against the real `/proc`, with this test's own process.
 
 use lightfoot_process::{CodeAddress, Event, Host, Limits, Processes, Resolved, System};
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 
 /// A place in this program's own code.
 #[inline(never)]
@@ -89,4 +90,54 @@ fn a_child_that_exited_keeps_its_names() {
     assert_eq!(processes.resolve(pid, 15, CodeAddress::Instruction(start + 16)), first);
     let Resolved::File { object, .. } = first else { panic!("{first:?}") };
     assert_eq!(processes.open(object).unwrap().file.metadata().unwrap().ino(), inode);
+}
+
+/// What a hostile process may put where its perf map is looked for: nothing of it is opened, and nothing waits.
+#[test]
+fn only_regular_files_are_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("file"), "x").unwrap();
+    symlink(path("file"), path("link")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(path("fifo")).status();
+    let host = Host::default();
+    assert_eq!(host.open(&path("file")).unwrap().identity.size, 1);
+    assert_eq!(host.open(&path("link")).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(host.open(folder.path()).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(host.open("/dev/zero".as_ref()).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(host.open(&path("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    if made.is_ok_and(|status| status.success()) {
+        assert_eq!(host.open(&path("fifo")).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+}
+
+/// A program that is deleted while it runs keeps its content for us.
+#[test]
+fn a_file_deleted_or_changed_after_the_first_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let mut child = std::process::Command::new(&program).arg("100").spawn().unwrap();
+    let pid = child.id();
+    let mut start = None;
+    for _ in 0..1000 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let _ = Host::default().executable_mappings(pid, &mut |mapping| {
+            if mapping.path.ends_with(b"/program") {
+                start = Some(mapping.start);
+            }
+            ControlFlow::Continue(())
+        });
+        if start.is_some() {
+            break;
+        }
+    }
+    let address = CodeAddress::Instruction(start.expect("the program's mapping"));
+    let mut processes = Processes::new(Limits::default());
+    let Resolved::File { object, .. } = processes.resolve(pid, 1, address) else { panic!("not found") };
+    std::fs::remove_file(&program).unwrap();
+    assert_eq!(processes.open(object).unwrap().size, std::fs::metadata("/bin/sleep").unwrap().len());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(processes.open(object).is_ok());
 }

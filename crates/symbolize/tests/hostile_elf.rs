@@ -43,6 +43,15 @@ fn the_base_is_understood() {
     );
 }
 
+#[test]
+fn the_other_width_and_byte_order() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/elf_symbols/minimal-32-big");
+    let names = find_in_bytes(&std::fs::read(path).unwrap(), &[84, 84 + 31, 84 + 32, 84 + 60]);
+    let names: Vec<_> =
+        names.iter().map(|symbol| symbol.as_ref().map(|symbol| symbol.name.as_str())).collect();
+    assert_eq!(names, [Ok("outer"), Ok("outer"), Err(&"address between symbols"), Ok("label")]);
+}
+
 /// Sizes and offsets far outside of the file, and sections over each other.
 #[test]
 fn forged_headers() {

@@ -1,5 +1,5 @@
-//! The price of names: `price FILE [COUNT] [no-debug-info | kernel | LIMIT_BYTES]` names COUNT addresses spread over the
-//! executable part of FILE and prints how many got a name, CPU time, and peak memory (`VmHWM`) of this process.
+//! The price of names: `price_of_names FILE[,FILE...] [COUNT] [no-debug-info | kernel | LIMIT_BYTES]` names COUNT addresses spread
+//! over the executable part of each FILE and prints how many got a name, CPU time, and peak memory (`VmHWM`) of this process.
 #![allow(clippy::print_stdout)]
 
 use lightfoot_symbolize::{Named, ObjectSource, Options, kernel, object};
@@ -58,15 +58,21 @@ fn main() {
         println!("kernel alone {:.1} ms", cpu_ms() - start);
         (named, None)
     } else {
-        let file = File::open(&path).expect("cannot open");
-        let (start, size) = code(&file);
-        let offsets: Vec<u64> = (0..count).map(|i| start + i * size / count).collect();
-        let mut options = Options { debug_info: mode != "no-debug-info", ..Options::default() };
-        if let Ok(limit) = mode.parse() {
-            options.debug_info_limit_bytes = limit;
+        let (mut named, mut note) = (vec![], None);
+        for path in path.split(',') {
+            let file = File::open(path).expect("cannot open");
+            let (start, size) = code(&file);
+            let offsets: Vec<u64> = (0..count).map(|i| start + i * size / count).collect();
+            let mut options = Options { debug_info: mode != "no-debug-info", ..Options::default() };
+            if let Ok(limit) = mode.parse() {
+                options.debug_info_limit_bytes = limit;
+            }
+            let source = ObjectSource { file: &file, display_path: Path::new(path) };
+            let batch = object(&source, &offsets, &options);
+            named.extend(batch.named);
+            note = note.or(batch.note);
         }
-        let batch = object(&ObjectSource { file: &file, display_path: Path::new(&path) }, &offsets, &options);
-        (batch.named, batch.note)
+        (named, note)
     };
     let known: Vec<_> = named
         .iter()
