@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, default_value = "6.12")]
     kernel: String,
     /// Boot this kernel image instead of a Debian package
-    #[arg(long, value_name = "FILE", env = "LIGHTFOOT_VM_KERNEL")]
+    #[arg(long, value_name = "FILE")]
     vmlinuz: Option<PathBuf>,
     /// Look for a newer package although a kernel was unpacked earlier
     #[arg(long)]
@@ -54,8 +54,8 @@ pub struct Args {
     /// Cargo profile of the binary under test; LIGHTFOOT_BIN names one that is built already
     #[arg(long, default_value = "dev")]
     profile: String,
-    /// A skipped test is a failure
-    #[arg(long, env = "LIGHTFOOT_REQUIRE_ALL", value_parser = clap::builder::BoolishValueParser::new())]
+    /// A skipped test is a failure (also with LIGHTFOOT_REQUIRE_ALL=1)
+    #[arg(long)]
     require_all: bool,
     /// Copy this file into the guest, under the same path (may be given several times)
     #[arg(long, value_name = "FILE")]
@@ -155,7 +155,8 @@ fn layer(args: &Args) -> Result<bool> {
     if !args.command.is_empty() {
         return Ok(print_single(&report, &ended));
     }
-    let mut verdict = Verdict::new(args.require_all);
+    let require_all = args.require_all || std::env::var_os("LIGHTFOOT_REQUIRE_ALL").is_some_and(|v| v == "1");
+    let mut verdict = Verdict::new(require_all);
     let place = report.release.clone().unwrap_or_else(|| "guest".into());
     for test in &tests {
         let run = report.tests.get(&test.name).cloned().unwrap_or_else(TestRun::missing);
