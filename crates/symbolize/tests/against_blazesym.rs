@@ -91,38 +91,69 @@ fn rust_program() {
     assert!(share > 0.95, "{share}");
 }
 
+/// Compiles `text` with each set of `flags` and compares.
+fn check(compiler: &str, name: &str, text: &str, flags: &[&[&str]]) {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join(name);
+    std::fs::write(&source, text).unwrap();
+    for flags in flags {
+        let program = folder.path().join("program");
+        let built =
+            Command::new(compiler).args(["-O2", "-o"]).arg(&program).args(*flags).arg(&source).output();
+        if !built.is_ok_and(|built| built.status.success()) {
+            eprintln!("skipped: {compiler} {flags:?} does not work here");
+            continue;
+        }
+        let share = agreement(&program, 1000);
+        assert!(share > 0.98, "{compiler} {flags:?}: {share}");
+    }
+}
+
+const FORMATS: [&[&str]; 4] = [&["-gdwarf-5"], &["-gdwarf-4"], &["-gdwarf-3"], &["-gdwarf-5", "-gz=zlib"]];
+
 #[test]
 fn c_program() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("program.c");
-    std::fs::write(
-        &source,
-        "static inline __attribute__((always_inline)) int inner(int x) {\n\
-             volatile int y = x * 3;\n\
-             return y;\n\
-         }\n\
-         static inline __attribute__((always_inline)) int around(int x) {\n\
-             return inner(x) + inner(x + 1);\n\
-         }\n\
-         __attribute__((noinline)) int outer(int x) {\n\
-             int sum = 0;\n\
-             for (int i = 0; i < x; i++) sum += around(i);\n\
-             return sum;\n\
-         }\n\
-         int main(int c, char **v) { return outer(c); }\n",
-    )
-    .unwrap();
-    for flags in [&["-gdwarf-5"][..], &["-gdwarf-4"], &["-gdwarf-3"], &["-gdwarf-5", "-gz=zlib"]] {
-        let program = folder.path().join("program");
-        let built = Command::new("gcc").args(["-O2", "-o"]).arg(&program).args(flags).arg(&source).output();
-        match built {
-            Ok(built) if built.status.success() => {}
-            _ => {
-                eprintln!("skipped {flags:?}: gcc cannot");
-                continue;
-            }
+    let text = "
+        static inline __attribute__((always_inline)) int inner(int x) {
+            volatile int y = x * 3;
+            return y;
         }
-        let share = agreement(&program, 400);
-        assert!(share > 0.95, "{flags:?}: {share}");
-    }
+        static inline __attribute__((always_inline)) int around(int x) {
+            return inner(x) + inner(x + 1);
+        }
+        __attribute__((noinline)) int outer(int x) {
+            int sum = 0;
+            for (int i = 0; i < x; i++) sum += around(i);
+            return sum;
+        }
+        int main(int c, char **v) { return outer(c); }
+    ";
+    check("gcc", "program.c", text, &FORMATS);
+    check("clang", "program.c", text, &FORMATS[..3]);
+}
+
+#[test]
+fn cpp_program() {
+    let text = "
+        #include <algorithm>
+        #include <cstdio>
+        #include <map>
+        #include <string>
+        #include <vector>
+        namespace shop {
+            template <class T> struct Shelf {
+                std::vector<T> things;
+                void put(T thing) { things.push_back(thing); }
+                T best() const { return *std::max_element(things.begin(), things.end()); }
+            };
+        }
+        int main(int c, char **v) {
+            shop::Shelf<std::string> shelf;
+            std::map<std::string, int> counts;
+            for (int i = 0; i < c * 10; i++) { shelf.put(std::to_string(i)); counts[std::to_string(i % 3)]++; }
+            std::printf(\"%s %zu\\n\", shelf.best().c_str(), counts.size());
+        }
+    ";
+    check("g++", "program.cpp", text, &FORMATS);
+    check("clang++", "program.cpp", text, &FORMATS[..3]);
 }

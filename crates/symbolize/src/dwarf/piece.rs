@@ -198,6 +198,44 @@ impl<'a> Reader for Piece<'a> {
         Ok(Cow::Owned(String::from_utf8_lossy(&self.to_slice()?).into_owned()))
     }
 
+    // The next three are most of what gimli asks for; the trait's own versions go through `read_slice` byte by byte.
+
+    #[inline]
+    fn read_u8(&mut self) -> Result<u8> {
+        if self.at < self.end
+            && let Some(&byte) = self.page.get(self.at.wrapping_sub(self.page_start))
+        {
+            self.at += 1;
+            return Ok(byte);
+        }
+        let mut byte = [0];
+        self.read_slice(&mut byte)?;
+        Ok(byte[0])
+    }
+
+    #[inline]
+    fn read_uleb128(&mut self) -> Result<u64> {
+        let (mut number, mut shift) = (0u64, 0);
+        loop {
+            let byte = self.read_u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift > 63 || shift == 63 && bits > 1 {
+                return Err(Error::BadUnsignedLeb128);
+            }
+            number |= bits << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+            shift += 7;
+        }
+    }
+
+    #[inline]
+    fn skip_leb128(&mut self) -> Result<()> {
+        while self.read_u8()? >= 0x80 {}
+        Ok(())
+    }
+
     #[inline]
     fn read_slice(&mut self, buffer: &mut [u8]) -> Result<()> {
         if buffer.len() > self.len() {
@@ -243,5 +281,23 @@ mod tests {
         assert!(whole.find(0).is_err());
         assert_eq!(whole.find(bytes[3]).unwrap(), 0);
         assert!(source.cache.borrow().pages.len() <= PAGES_MAX);
+    }
+
+    #[test]
+    fn numbers_of_variable_length_across_pages() {
+        let mut bytes = vec![0x80; PAGE_BYTES - 1];
+        bytes.extend([0x81, 0x82, 0x03, 0x7f]);
+        bytes.extend([0xff; 9]);
+        bytes.extend([0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]);
+        let data = &bytes[..];
+        let source = Source::file(&data, 0, u64::MAX, Endian { little: true });
+        let mut piece = source.reader();
+        piece.skip(PAGE_BYTES - 1).unwrap();
+        assert_eq!(piece.read_uleb128().unwrap(), 1 | 2 << 7 | 3 << 14);
+        assert_eq!(piece.read_uleb128().unwrap(), 0x7f);
+        assert_eq!(piece.read_uleb128().unwrap(), u64::MAX);
+        assert!(piece.clone().read_uleb128().is_err(), "more than 64 bits");
+        piece.skip_leb128().unwrap();
+        assert!(piece.is_empty() && piece.read_u8().is_err() && piece.skip_leb128().is_err());
     }
 }
