@@ -5,6 +5,7 @@ use crate::table::{Table, within};
 use crate::tool::{BpfStatistics, Tool, bpf_run_time, lightfoot, read_report, sleep};
 use anyhow::{Context, Result};
 use lightfoot_tests::Workload;
+use std::time::Instant;
 
 /// Prints one row per depth and transfer.
 pub fn run(length: Length) -> Result<()> {
@@ -19,8 +20,8 @@ pub fn run(length: Length) -> Result<()> {
             "samples",
             "fired",
             "ns/sample (cost.bpf_ns / recorded)",
+            "ns/sample (kernel statistics)",
             "ns/run (kernel statistics)",
-            "runs",
         ],
     );
     let _statistics = BpfStatistics::on()?;
@@ -36,28 +37,31 @@ pub fn run(length: Length) -> Result<()> {
             let tool = Tool::start(lightfoot(&arguments).arg(&path))?;
             // The kernel's own count over a window inside the run.
             sleep(seconds * 0.3);
-            let before = bpf_run_time(tool.pid()).context("fdinfo")?;
+            let (before, from) = (bpf_run_time(tool.pid()).context("fdinfo")?, Instant::now());
             sleep(seconds * 0.5);
-            let after = bpf_run_time(tool.pid()).context("fdinfo")?;
+            let (after, window) = (bpf_run_time(tool.pid()).context("fdinfo")?, from.elapsed());
             tool.wait()?;
             let report = read_report(&path)?;
             let own = report.cost("bpf_ns") as f64 / report.accounting.recorded.max(1) as f64;
             let runs = after.1 - before.1;
-            let kernel = (after.0 - before.0) as f64 / runs.max(1) as f64;
+            let kernel_ns = (after.0 - before.0) as f64;
+            let duration_ns = report.json["meta"]["duration_ns"].as_f64().unwrap_or(f64::NAN);
+            let samples = report.accounting.recorded as f64 * window.as_nanos() as f64 / duration_ns;
             table.row(vec![
                 (depth + 3).to_string(),
                 transfer.to_string(),
                 report.accounting.recorded.to_string(),
                 report.accounting.fired.to_string(),
                 within(format!("{own:.0}"), depth != 27 || own <= 3000.0),
-                format!("{kernel:.0}"),
-                runs.to_string(),
+                format!("{:.0}", kernel_ns / samples),
+                format!("{:.0}", kernel_ns / runs.max(1) as f64),
             ]);
         }
     }
     table.print();
     println!(
-        "\nKernel statistics are a mean over every run of every program, filtered firings on other CPUs included."
+        "\nBoth charge filtered firings (other CPUs, other processes) to the samples. Kernel statistics are of every program of lightfoot's, over a window inside \
+         the run; their own clock reads are in them."
     );
     Ok(())
 }

@@ -2,10 +2,9 @@
 
 use crate::Length;
 use crate::table::Table;
-use crate::tool::{Tool, lightfoot, phase, profile, read_report};
+use crate::tool::{Tool, lightfoot, phase, profile, read_report, sleep};
 use anyhow::{Result, ensure};
 use lightfoot_tests::Workload;
-use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 /// Loads: few distinct stacks, and nearly as many as samples.
@@ -18,7 +17,7 @@ const LOADS: [(&str, &str, &str); 2] = [
 pub fn run(length: Length) -> Result<()> {
     let seconds = length.seconds(9.0).round();
     let mut table = Table::new(
-        &format!("transfer: {seconds:.0} s per row, fixed costs of start and end taken out of the syscalls"),
+        &format!("transfer: {seconds:.0} s per row; syscalls while collecting only"),
         &[
             "load",
             "Hz",
@@ -73,47 +72,41 @@ struct Calls {
     top: String,
 }
 
-/// Counts system calls with `strace -f -c`, in a short and a long run: the difference is what collecting takes. Tracing slows lightfoot
-/// but does not change what it calls.
+/// Counts system calls with `strace -c`, attached to a running lightfoot for a window well inside the run: neither start nor
+/// symbolization. Tracing slows lightfoot but does not change what it calls.
 fn syscalls(arguments: &str, length: Length) -> Result<Calls> {
-    let (short, long) = (1.0, length.seconds(6.0).max(3.0));
-    let (calls_short, n_short) = strace(&format!("{arguments} -d {short}s"))?;
-    let (calls_long, n_long) = strace(&format!("{arguments} -d {long}s"))?;
-    let mut difference: Vec<(i64, String)> = calls_long
-        .iter()
-        .map(|(name, &count)| (count - calls_short.get(name).copied().unwrap_or(0), name.clone()))
-        .filter(|(count, _)| *count > 0)
-        .collect();
-    difference.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
-    let sum: i64 = difference.iter().map(|(count, _)| count).sum();
-    let top = difference
-        .iter()
-        .take(4)
-        .map(|(count, name)| format!("{name} {count}"))
-        .collect::<Vec<_>>()
-        .join(", ");
-    Ok(Calls { per_sample: sum as f64 / (n_long.saturating_sub(n_short)).max(1) as f64, top })
-}
-
-/// Calls by name, and samples, of one run under strace.
-fn strace(arguments: &str) -> Result<(BTreeMap<String, i64>, u64)> {
+    let window_s = length.seconds(6.0);
+    let run_s = window_s + 3.0;
     let dir = tempfile::tempdir()?;
     let (counts, path) = (dir.path().join("counts"), dir.path().join("p.json"));
-    let inner = lightfoot(arguments);
+    let tool = Tool::start(
+        lightfoot(&format!("{arguments} -d {run_s}s -f json -o")).arg(&path).stderr(Stdio::null()),
+    )?;
+    sleep(1.5);
     let mut command = Command::new("strace");
-    command.args(["-f", "-c", "-q", "-o"]).arg(&counts).arg(inner.get_program()).args(inner.get_args());
-    command.args(["-f", "json", "-o"]).arg(&path).stdout(Stdio::null());
-    let bill = Tool::start(&mut command)?.wait()?;
-    ensure!(bill.code == 0 || bill.code == 3, "strace lightfoot {arguments}: exit code {}", bill.code);
-    let mut calls = BTreeMap::new();
+    command.args(["-f", "-c", "-q", "-o"]).arg(&counts).args(["-p", &tool.pid().to_string()]);
+    let strace = Tool::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+    sleep(window_s);
+    ensure!(lightfoot_tests::signal(strace.pid(), 2), "strace has ended early");
+    strace.wait()?;
+    let bill = tool.wait()?;
+    ensure!(bill.code == 0 || bill.code == 3, "lightfoot {arguments}: exit code {}", bill.code);
+    let report = read_report(&path)?;
+    let duration_s = report.json["meta"]["duration_ns"].as_f64().unwrap_or(f64::NAN) / 1e9;
+    let samples = report.accounting.recorded as f64 * window_s / duration_s;
+    let mut calls: Vec<(u64, String)> = Vec::new();
     // % time, seconds, usecs/call, calls, [errors,] name
     for line in std::fs::read_to_string(&counts)?.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
         if let (Some(count), Some(name)) = (fields.get(3).and_then(|text| text.parse().ok()), fields.last())
             && *name != "total"
         {
-            calls.insert(name.to_string(), count);
+            calls.push((count, name.to_string()));
         }
     }
-    Ok((calls, read_report(&path)?.accounting.recorded))
+    calls.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let sum: u64 = calls.iter().map(|(count, _)| count).sum();
+    let top =
+        calls.iter().take(4).map(|(count, name)| format!("{name} {count}")).collect::<Vec<_>>().join(", ");
+    Ok(Calls { per_sample: sum as f64 / samples.max(1.0), top })
 }
