@@ -342,6 +342,17 @@ fn folded_goes_through_inferno() {
     }
 }
 
+/// Work that grows with the square of the stacks would take hours here.
+#[test]
+fn a_hundred_thousand_stacks_are_written_in_seconds() {
+    let profile = common::large(100_000);
+    for format in Format::ALL {
+        let start = std::time::Instant::now();
+        lightfoot_export::write(&profile, format, &mut std::io::sink(), &TextOptions::default()).unwrap();
+        assert!(start.elapsed().as_secs() < 60, "{format}: {:?}", start.elapsed());
+    }
+}
+
 /// A writer that takes so many bytes and then fails, as a full disk does.
 struct Full(usize);
 
