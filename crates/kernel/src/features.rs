@@ -199,7 +199,10 @@ fn statistics() -> Result<String, String> {
 
 fn plain_error(error: &Error) -> String {
     match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
+        Some(source) => match source.downcast_ref::<io::Error>() {
+            Some(source) => format!("{error}: {}", plain(source)),
+            None => format!("{error}: {source}"),
+        },
         None => error.to_string(),
     }
 }

@@ -44,7 +44,7 @@ pub fn debug_info(bytes: &[u8]) {
     let offsets: Vec<u64> = (0..64).map(|i| length * i / 64).collect();
     let options =
         Options { debug_info: true, debug_info_limit_bytes: 1 << 20, unpacked_limit_bytes: 1 << 20 };
-    let batch = object::names(&elf, None, &offsets, &options);
+    let batch = object::names(&elf, None, None, &offsets, &options);
     assert_eq!(batch.named.len(), offsets.len());
     assert_ne!(batch.note, Some("symbolizer failed"));
     for named in batch.named {

@@ -7,6 +7,7 @@ use lightfoot_process::{Host, System};
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,17 @@ pub(crate) fn find(elf: &Elf<'_>, display_path: &Path) -> Option<File> {
             .filter(|path| *path != display_path)
             .find_map(|path| open_matching(path, id.as_deref().unwrap_or_default(), Some(checksum)))
     })
+}
+
+/// The supplementary file that `dwz` made of what several debug files have in common, open. `file` is the file of `elf`.
+pub(crate) fn find_shared(elf: &Elf<'_>, file: &File) -> Option<File> {
+    let section = elf.section_named(b".gnu_debugaltlink")?;
+    let bytes = read_some(elf.data, section.offset, section.size, 4096);
+    let length = bytes.iter().position(|&byte| byte == 0)?;
+    let (path, id) = (Path::new(OsStr::from_bytes(&bytes[..length])), &bytes[length + 1..]);
+    // A relative path counts from the debug file's folder.
+    let own = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    (id.len() >= 2).then(|| open_matching(&own.parent()?.join(path), id, None))?
 }
 
 /// Opens a debug file if it belongs to the object: the same build ID or, without one, the checksum.

@@ -12,13 +12,19 @@ pub(crate) fn object(source: &ObjectSource<'_>, file_offsets: &[u64], options: &
     };
     let debug_file = debug_file::find(&elf, source.display_path);
     let debug_elf = debug_file.as_ref().and_then(|file| Elf::parse(file).ok());
-    names(&elf, debug_elf.as_ref(), file_offsets, options)
+    let with_debug_info = [(Some(&elf), Some(source.file)), (debug_elf.as_ref(), debug_file.as_ref())]
+        .into_iter()
+        .find_map(|(elf, file)| elf.filter(|elf| options.debug_info && dwarf::present(elf)).zip(file));
+    let shared_file = with_debug_info.and_then(|(elf, file)| debug_file::find_shared(elf, file));
+    let shared_elf = shared_file.as_ref().and_then(|file| Elf::parse(file).ok());
+    names(&elf, debug_elf.as_ref(), shared_elf.as_ref(), file_offsets, options)
 }
 
-/// Names for `file_offsets` in an object and its separate debug file.
+/// Names for `file_offsets` in an object, its separate debug file, and what that shares with others.
 pub(crate) fn names(
     elf: &Elf<'_>,
     debug_elf: Option<&Elf<'_>>,
+    shared_elf: Option<&Elf<'_>>,
     file_offsets: &[u64],
     options: &Options,
 ) -> Batch {
@@ -39,7 +45,7 @@ pub(crate) fn names(
     if options.debug_info
         && let Some(elf) = files.iter().find(|elf| dwarf::present(elf))
     {
-        note = dwarf::improve(elf, &addresses, &mut named, options).err();
+        note = dwarf::improve(elf, shared_elf, &addresses, &mut named, options).err();
     }
 
     let of_offset = |address: &Option<u64>| match address.map(|address| addresses.binary_search(&address)) {

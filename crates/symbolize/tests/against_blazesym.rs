@@ -157,3 +157,44 @@ fn cpp_program() {
     check("g++", "program.cpp", text, &FORMATS);
     check("clang++", "program.cpp", text, &FORMATS[..3]);
 }
+
+/// Two programs whose common debug information `dwz` moved into a third file: the answers must be those from before. (blazesym
+/// 0.2.7 has no names for functions described there.)
+#[test]
+fn programs_with_shared_debug_information() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let text = "
+        #include <string>
+        #include <vector>
+        #include <algorithm>
+        int main(int c, char **v) {
+            std::vector<std::string> words(v, v + c);
+            std::sort(words.begin(), words.end());
+            for (int i = 0; i < c; i++) words.push_back(std::to_string(i * NUMBER));
+            return words.back().size();
+        }
+    ";
+    std::fs::write(path("program.cpp"), text).unwrap();
+    let works = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+    for number in ["2", "3"] {
+        let mut compiler = Command::new("g++");
+        compiler.args(["-O2", "-gdwarf-4", "-D"]).arg(format!("NUMBER={number}")).arg("-o").arg(path(number));
+        if !works(compiler.arg(path("program.cpp"))) {
+            return eprintln!("skipped: no g++");
+        }
+    }
+    if !works(
+        Command::new("dwz")
+            .arg("-m")
+            .arg(path("shared"))
+            .args(["-M", "shared"])
+            .arg(path("2"))
+            .arg(path("3")),
+    ) {
+        return eprintln!("skipped: no dwz");
+    }
+    assert_eq!(ours(&path("2"), &offsets), before);
+    std::fs::remove_file(path("shared")).unwrap();
+    assert_ne!(ours(&path("2"), &offsets), before, "the shared file was needed");
+}

@@ -43,21 +43,28 @@ pub(crate) fn present(elf: &Elf<'_>) -> bool {
 }
 
 /// Adds lines and inlined functions to what is known about `addresses` (ELF virtual addresses, sorted and distinct) where the
-/// debug information in `elf` has them.
+/// debug information in `elf` has them. `shared` is the supplementary file that it refers to, if there is one.
 ///
 /// # Errors
 /// A note for people, if something was left out.
 pub(crate) fn improve(
     elf: &Elf<'_>,
+    shared: Option<&Elf<'_>>,
     addresses: &[u64],
     named: &mut [Named],
     options: &Options,
 ) -> Result<(), &'static str> {
-    let sections = Sections::open(elf, options.unpacked_limit_bytes)?;
+    let mut unpacked_left = options.unpacked_limit_bytes;
+    let sections = Sections::open(elf, &mut unpacked_left)?;
+    // Without the shared part some inlined functions have no name; their lines are right all the same.
+    let shared = shared.and_then(|elf| Sections::open(elf, &mut unpacked_left).ok());
     let mut budget = Budget { steps: options.debug_info_limit_bytes, bytes: options.debug_info_limit_bytes };
     // The bytes are foreign: a panic in a parser must not end the run.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let dwarf = sections.dwarf();
+        let mut dwarf = sections.dwarf();
+        if let Some(shared) = &shared {
+            dwarf.set_sup(shared.dwarf());
+        }
         let units = units_of(&dwarf, addresses, &mut budget);
         let mut names = Names::new(&dwarf);
         let mut complete = true;

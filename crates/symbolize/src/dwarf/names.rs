@@ -11,12 +11,15 @@ const REFERENCES_MAX: usize = 8;
 /// Units kept that names were taken from but that hold no address themselves.
 const OTHER_UNITS_MAX: usize = 8;
 
+/// A unit, and whether it is in the supplementary file that several debug files share (`dwz`).
+type Other<'a> = (Rc<Unit<Piece<'a>>>, bool);
+
 /// Finds names, and remembers them while one object is named.
 pub(crate) struct Names<'d, 'a> {
     dwarf: &'d Dwarf<Piece<'a>>,
     /// By offset in `.debug_info`. At most one per function found.
     known: HashMap<usize, Option<Rc<str>>>,
-    others: Vec<Rc<Unit<Piece<'a>>>>,
+    others: Vec<Other<'a>>,
 }
 
 impl<'d, 'a> Names<'d, 'a> {
@@ -38,60 +41,78 @@ impl<'d, 'a> Names<'d, 'a> {
     /// Follows references until a linkage name is found; failing that, the plain name nearest to the start.
     fn search(&mut self, unit: &Unit<Piece<'a>>, mut offset: UnitOffset<usize>) -> Option<Vec<u8>> {
         let mut plain = None;
-        let mut other: Option<Rc<Unit<Piece<'a>>>> = None;
+        let mut other: Option<Other<'a>> = None;
         for _ in 0..REFERENCES_MAX {
-            let unit = other.as_deref().unwrap_or(unit);
+            let (unit, shared) = other.as_ref().map_or((unit, false), |(unit, shared)| (&**unit, *shared));
             let Ok(entry) = unit.entry(offset) else { break };
             let mut next = None;
             for attribute in entry.attrs() {
                 match attribute.name() {
                     gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
-                        let name = self.text(unit, attribute.value());
+                        let name = self.text(unit, shared, attribute.value());
                         return name.or(plain);
                     }
-                    gimli::DW_AT_name if plain.is_none() => plain = self.text(unit, attribute.value()),
+                    gimli::DW_AT_name if plain.is_none() => {
+                        plain = self.text(unit, shared, attribute.value())
+                    }
                     gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
                         next = Some(attribute.value())
                     }
                     _ => {}
                 }
             }
-            match next {
-                Some(AttributeValue::UnitRef(target)) => offset = target,
-                Some(AttributeValue::DebugInfoRef(target)) => {
-                    let (unit, target) = self.elsewhere(target)?;
-                    (other, offset) = (Some(unit), target);
+            let found = match next {
+                Some(AttributeValue::UnitRef(target)) => {
+                    offset = target;
+                    continue;
                 }
+                Some(AttributeValue::DebugInfoRef(target)) => self.elsewhere(target, shared),
+                Some(AttributeValue::DebugInfoRefSup(target)) => self.elsewhere(target, true),
                 _ => break,
-            }
+            };
+            let Some((unit, target)) = found else { break };
+            (other, offset) = (Some(unit), target);
         }
         plain
     }
 
-    fn text(&self, unit: &Unit<Piece<'a>>, value: AttributeValue<Piece<'a>>) -> Option<Vec<u8>> {
-        let text = self.dwarf.attr_string(unit, value).ok()?;
+    fn file(&self, shared: bool) -> Option<&'d Dwarf<Piece<'a>>> {
+        if shared { self.dwarf.sup() } else { Some(self.dwarf) }
+    }
+
+    fn text(
+        &self,
+        unit: &Unit<Piece<'a>>,
+        shared: bool,
+        value: AttributeValue<Piece<'a>>,
+    ) -> Option<Vec<u8>> {
+        let text = self.file(shared)?.attr_string(unit, value).ok()?;
         Some(text.to_slice().ok()?.into_owned()).filter(|text| !text.is_empty())
     }
 
-    /// The unit that holds a place in `.debug_info`.
+    /// The unit that holds a place in `.debug_info` of this file or the supplementary one.
     fn elsewhere(
         &mut self,
         target: DebugInfoOffset<usize>,
-    ) -> Option<(Rc<Unit<Piece<'a>>>, UnitOffset<usize>)> {
-        let within =
-            |unit: &Rc<Unit<Piece<'a>>>| target.to_unit_offset(&unit.header).map(|at| (Rc::clone(unit), at));
+        shared: bool,
+    ) -> Option<(Other<'a>, UnitOffset<usize>)> {
+        let within = |other: &Other<'a>| {
+            let at = target.to_unit_offset(&other.0.header).filter(|_| other.1 == shared)?;
+            Some((other.clone(), at))
+        };
         if let Some(found) = self.others.iter().find_map(within) {
             return Some(found);
         }
-        let mut headers = self.dwarf.units();
+        let dwarf = self.file(shared)?;
+        let mut headers = dwarf.units();
         while let Ok(Some(header)) = headers.next() {
             if target.to_unit_offset(&header).is_some() {
-                let unit = Rc::new(self.dwarf.unit(header).ok()?);
+                let other = (Rc::new(dwarf.unit(header).ok()?), shared);
                 if self.others.len() >= OTHER_UNITS_MAX {
                     self.others.remove(0);
                 }
-                self.others.push(Rc::clone(&unit));
-                return within(&unit);
+                self.others.push(other.clone());
+                return within(&other);
             }
         }
         None

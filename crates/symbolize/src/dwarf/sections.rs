@@ -32,12 +32,11 @@ impl<'a> Sections<'a> {
         elf.section_named(b".debug_info").is_some_and(|section| section.size > 0)
     }
 
-    /// Opens the sections. Compressed ones are decompressed into memory, at most `limit_bytes` together.
+    /// Opens the sections. Compressed ones are decompressed into memory, at most `left` bytes together.
     ///
     /// # Errors
     /// A note for people.
-    pub fn open(elf: &Elf<'a>, limit_bytes: u64) -> Result<Sections<'a>, &'static str> {
-        let mut left = limit_bytes;
+    pub fn open(elf: &Elf<'a>, left: &mut u64) -> Result<Sections<'a>, &'static str> {
         let mut sources = Vec::new();
         for id in READ {
             let Some(section) = elf.section_named(id.name().as_bytes()) else { continue };
@@ -47,12 +46,12 @@ impl<'a> Sections<'a> {
                     return Err("debug information is compressed in an unknown way: no lines");
                 }
                 Compression::Zlib { header_bytes, content_bytes } => {
-                    if content_bytes > left {
+                    if content_bytes > *left {
                         return Err(
                             "compressed debug information above the limit: no lines, no inlined functions",
                         );
                     }
-                    left -= content_bytes;
+                    *left -= content_bytes;
                     let packed = Source::file(
                         elf.data,
                         section.offset.saturating_add(header_bytes),
