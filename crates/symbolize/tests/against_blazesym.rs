@@ -184,6 +184,9 @@ fn programs_with_shared_debug_information() {
             return eprintln!("skipped: no g++");
         }
     }
+    let (start, size) = code(&File::open(path("2")).unwrap());
+    let offsets: Vec<u64> = (0..1000).map(|i| start + i * size / 1000).collect();
+    let before = ours(&path("2"), &offsets);
     if !works(
         Command::new("dwz")
             .arg("-m")
