@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// The kernel's mark behind the path of a file that has no name any more.
 const DELETED: &[u8] = b" (deleted)";
+/// Paths under which files of one device and inode number are taken for different ones while none of them could be opened.
+const PATHS_MAX: usize = 4;
 /// Processes through which opening an object is tried.
 const ATTEMPTS_MAX: u8 = 8;
 
@@ -96,7 +98,8 @@ impl Object {
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     list: Vec<Object>,
-    index: HashMap<(Device, u64), ObjectId>,
+    /// By device and inode number; more than one only as long as none was opened.
+    index: HashMap<(Device, u64), Vec<ObjectId>>,
     open: usize,
 }
 
@@ -119,13 +122,16 @@ impl Objects {
         let key = (mapping.device, mapping.inode);
         let stripped = mapping.path.strip_suffix(DELETED);
         let path = stripped.unwrap_or(&mapping.path);
-        if let Some(&id) = self.index.get(&key) {
-            // While a file is open its inode number cannot be given to another file. Otherwise the same number under
-            // another path is taken for another file.
-            let object = self.get(id);
-            if matches!(object.state, State::Open(_)) || *object.path == *path {
-                return Some(id);
-            }
+        let known = self.index.get(&key).map_or(&[][..], Vec::as_slice);
+        // While a file is open its inode number cannot be given to another file. Otherwise the same number under another
+        // path is taken for another file.
+        let same = |id: &&ObjectId| {
+            let object = self.get(**id);
+            matches!(object.state, State::Open(_)) || *object.path == *path
+        };
+        let found = known.iter().find(same).or(known.get(PATHS_MAX - 1));
+        if let Some(&id) = found {
+            return Some(id);
         }
         if self.list.len() >= limits.objects {
             counters.objects_dropped += 1;
@@ -140,7 +146,7 @@ impl Objects {
             elf: false,
             state: State::Unopened { attempts: 0, last_pid: 0 },
         });
-        self.index.insert(key, id);
+        self.index.entry(key).or_default().push(id);
         Some(id)
     }
 

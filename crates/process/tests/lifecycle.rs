@@ -255,6 +255,17 @@ fn too_many_mappings_and_files_are_counted() {
 }
 
 #[test]
+fn a_file_under_two_paths_does_not_multiply() {
+    const PATHS: [&str; 6] = ["/a", "/b", "/c", "/d", "/e", "/f"];
+    let mut w = world(Limits::default());
+    for time_ns in 0..100 {
+        w.processes.apply(Event::Exec { pid: 1, time_ns });
+        w.map(1, time_ns, mapping(0x10_0000, PATHS[time_ns as usize % PATHS.len()], 1));
+    }
+    assert_eq!(w.processes.objects().len(), 4);
+}
+
+#[test]
 fn only_the_mapped_file_is_opened() {
     let mut w = world(Limits::default());
     w.machine.0.borrow_mut().files.insert("/bin/replaced".into(), (identity(99, 0), b"\x7fELF".to_vec()));
