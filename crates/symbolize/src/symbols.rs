@@ -11,6 +11,9 @@ const NAME_BYTES: usize = 4096;
 /// Bytes of a symbol table read at once; a multiple of both sizes of an entry (24 and 16).
 const CHUNK_BYTES: usize = 48 << 10;
 
+/// Bytes of a symbol table read: 11 million symbols. A sparse file of terabytes costs its maker nothing.
+const TABLE_BYTES_MAX: u64 = 256 << 20;
+
 const STT_NOTYPE: u8 = 0;
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
@@ -38,11 +41,10 @@ pub(crate) fn find(files: &[&Elf<'_>], addresses: &[u64]) -> Vec<Result<Symbol, 
     let mut tables = Vec::new();
     let (mut truncated, mut full) = (false, false);
     for &elf in files {
-        for section in elf.sections().iter().filter(|s| matches!(s.kind, SHT_SYMTAB | SHT_DYNSYM)) {
+        // A file has at most one table of each kind.
+        let table = |kind| elf.sections().iter().find(|section| section.kind == kind);
+        for section in [SHT_SYMTAB, SHT_DYNSYM].into_iter().filter_map(table) {
             let Some(strings) = elf.section_at(section.link as usize) else { continue };
-            if tables.len() >= usize::from(u8::MAX) {
-                break;
-            }
             let number = tables.len() as u8;
             tables.push((elf, strings));
             full |= section.kind == SHT_SYMTAB;
@@ -78,7 +80,7 @@ pub(crate) fn find(files: &[&Elf<'_>], addresses: &[u64]) -> Vec<Result<Symbol, 
 /// Passes each function of a symbol table to the search. Whether the whole table was in the file.
 fn stream(elf: &Elf<'_>, section: &Section, table: u8, search: &mut Nearest) -> bool {
     let each: usize = if elf.wide { 24 } else { 16 };
-    let available = elf.data.size().saturating_sub(section.offset);
+    let available = elf.data.size().saturating_sub(section.offset).min(TABLE_BYTES_MAX);
     let end = section.offset.saturating_add(section.size.min(available));
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut offset = section.offset;

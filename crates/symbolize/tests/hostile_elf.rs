@@ -147,3 +147,21 @@ fn overlapping_tables_end() {
     elf[60..62].copy_from_slice(&105u16.to_le_bytes());
     assert_eq!(names(&elf)[0], Ok("outer".into()));
 }
+
+/// A sparse file of a terabyte that is one symbol table.
+#[test]
+fn a_sparse_file_of_a_terabyte() {
+    use std::io::Write;
+    let mut elf = patched(&[(SECTIONS + 2 * 64 + 32, &(1u64 << 40).to_le_bytes())]);
+    let mut file = tempfile::tempfile().unwrap();
+    elf.resize(4096, 0);
+    file.write_all(&elf).unwrap();
+    if file.set_len(1 << 40).is_err() {
+        return;
+    }
+    let start = std::time::Instant::now();
+    let source = lightfoot_symbolize::ObjectSource { file: &file, display_path: "/x".as_ref() };
+    let batch = lightfoot_symbolize::object(&source, &[TEXT], &lightfoot_symbolize::Options::default());
+    assert!(matches!(batch.named[..], [lightfoot_symbolize::Named::Known { .. }]));
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+}

@@ -17,9 +17,14 @@ use piece::Piece;
 use sections::Sections;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 /// Note when a bound was reached.
 const TOO_LARGE: &str = "debug information above the limit: some names without lines and inlined functions";
+
+/// Longest time for one object, wall time: for forged files, in which a few bytes refer to much work over and over. 32 MB of honest
+/// debug information take about 0.1 s.
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// How much more may be looked at.
 pub(crate) struct Budget {
@@ -27,13 +32,36 @@ pub(crate) struct Budget {
     steps: u64,
     /// Bytes of units.
     bytes: u64,
+    end: Instant,
 }
 
 impl Budget {
+    fn new(bytes: u64) -> Budget {
+        Budget { steps: bytes, bytes, end: Instant::now() + TIME_LIMIT }
+    }
+
     /// Counts one step.
     fn step(&mut self) -> gimli::Result<()> {
-        self.steps = self.steps.checked_sub(1).ok_or(gimli::Error::TooManyRegisterRules)?;
-        Ok(())
+        self.steps = self.steps.saturating_sub(1);
+        if self.steps.is_multiple_of(4096) { self.check() } else { Ok(()) }
+    }
+
+    /// Counts one unit.
+    fn unit(&mut self, bytes: u64) -> gimli::Result<()> {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.check()
+    }
+
+    fn check(&mut self) -> gimli::Result<()> {
+        if Instant::now() >= self.end {
+            self.steps = 0;
+        }
+        // Any error will do: what it was is read from the budget.
+        if self.spent() { Err(gimli::Error::TooManyRegisterRules) } else { Ok(()) }
+    }
+
+    fn spent(&self) -> bool {
+        self.steps == 0 || self.bytes == 0
     }
 }
 
@@ -58,7 +86,7 @@ pub(crate) fn improve(
     let sections = Sections::open(elf, &mut unpacked_left)?;
     // Without the shared part some inlined functions have no name; their lines are right all the same.
     let shared = shared.and_then(|elf| Sections::open(elf, &mut unpacked_left).ok());
-    let mut budget = Budget { steps: options.debug_info_limit_bytes, bytes: options.debug_info_limit_bytes };
+    let mut budget = Budget::new(options.debug_info_limit_bytes);
     // The bytes are foreign: a panic in a parser must not end the run.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut dwarf = sections.dwarf();
@@ -76,7 +104,7 @@ pub(crate) fn improve(
     }));
     match outcome {
         Err(_) => Err("symbolizer failed"),
-        Ok(_) if budget.steps == 0 || budget.bytes == 0 => Err(TOO_LARGE),
+        Ok(_) if budget.spent() => Err(TOO_LARGE),
         Ok(false) => Err("debug information is damaged: some names without lines"),
         Ok(true) => Ok(()),
     }
@@ -131,14 +159,11 @@ fn from_units(
     let mut headers = dwarf.units();
     while let Some(header) = headers.next()? {
         let Some(offset) = header.debug_info_offset() else { continue };
-        budget.step()?;
+        budget.unit(0)?;
         // A unit that cannot be understood does not hide the others.
         let covered = dwarf.unit(header).and_then(|unit| unit::covered(dwarf, &unit, addresses, budget));
         for index in covered.unwrap_or_default() {
             unit_of[index].get_or_insert(offset.0);
-        }
-        if budget.steps == 0 {
-            break;
         }
         if unit_of.iter().all(Option::is_some) {
             break;

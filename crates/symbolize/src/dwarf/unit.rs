@@ -44,11 +44,7 @@ pub(crate) fn improve<'a>(
     budget: &mut Budget,
 ) -> gimli::Result<()> {
     let header = dwarf.debug_info.header_from_offset(DebugInfoOffset(offset))?;
-    let bytes = header.length_including_self() as u64;
-    budget.bytes = budget.bytes.saturating_sub(bytes);
-    if budget.bytes == 0 || budget.steps == 0 {
-        return Err(gimli::Error::TooManyRegisterRules);
-    }
+    budget.unit(header.length_including_self() as u64)?;
     let unit = dwarf.unit(header)?;
     let mut places: Vec<Place> = indices.iter().map(|_| Place::default()).collect();
     let wanted: Vec<u64> = indices.iter().map(|&index| addresses[index]).collect();
