@@ -127,6 +127,7 @@ impl Names {
     ) {
         let path = processes.objects()[id.0 as usize].path().to_path_buf();
         let (offsets, places) = split(offsets);
+        let mut function_starts = Vec::new();
         let named = match processes.open(id) {
             Ok(open) => {
                 let source = ObjectSource { file: &open.file, display_path: &path };
@@ -134,10 +135,15 @@ impl Names {
                 if let Some(note) = batch.note {
                     self.notes.entry(note).or_default().push(short(&path));
                 }
+                function_starts = batch.function_starts;
                 batch.named
             }
             Err(reason) => vec![Named::Unknown { reason }; offsets.len()],
         };
+        // All addresses of a function without a name are one frame, as if it had one.
+        let start_of =
+            |(at, &offset): (usize, &u64)| function_starts.get(at).copied().flatten().unwrap_or(offset);
+        let offsets: Vec<u64> = offsets.iter().enumerate().map(start_of).collect();
         self.take(&short(&path), &path.to_string_lossy(), FrameKind::Native, &offsets, &places, named);
     }
 

@@ -166,7 +166,8 @@ impl Run {
 
     /// Makes [`Progress::percent_of_one_cpu`] include the interrupts: a first idea of their price, in some 6 ms of CPU.
     pub fn estimate_interrupt(&mut self) {
-        let estimate = self.sampler.empty_program().and_then(|p| calibrate::interrupt_ns(p, calibrate::QUICK));
+        let estimate =
+            self.sampler.empty_program().and_then(|p| calibrate::interrupt_ns(p, calibrate::QUICK));
         self.interrupt_first_estimate_ns = estimate.unwrap_or(0);
     }
 

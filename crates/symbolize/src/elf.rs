@@ -13,6 +13,8 @@ const SECTION_NAMES_BYTES: usize = 256 << 10;
 pub(crate) const SHT_SYMTAB: u32 = 2;
 const SHT_NOBITS: u32 = 8;
 pub(crate) const SHT_DYNSYM: u32 = 11;
+/// Holds instructions.
+const SHF_EXECINSTR: u64 = 0x4;
 const SHF_COMPRESSED: u64 = 0x800;
 const ELFCOMPRESS_ZLIB: u32 = 1;
 const PT_LOAD: u32 = 1;
@@ -41,6 +43,11 @@ pub(crate) struct Section {
 }
 
 impl Section {
+    /// Whether the section holds code.
+    pub fn is_code(&self) -> bool {
+        self.flags & SHF_EXECINSTR != 0
+    }
+
     /// Whether the section holds a virtual address.
     pub fn covers(&self, address: u64) -> bool {
         address.checked_sub(self.address).is_some_and(|into| into < self.size)

@@ -13,6 +13,7 @@ pub mod check;
 mod debug_file;
 mod dwarf;
 mod elf;
+mod frame_index;
 pub mod kallsyms;
 mod kernel;
 mod named;

@@ -37,6 +37,9 @@ pub struct NamedFrame {
 pub struct Batch {
     /// One entry for each address asked for, in that order.
     pub named: Vec<Named>,
+    /// For each address without a name the offset in the file of the function that it belongs to, if that is known: stripped objects
+    /// still say where their functions start. Empty if all have names.
+    pub function_starts: Vec<Option<u64>>,
     /// What was left out for all of them, for example that the debug information is above the limit.
     pub note: Option<&'static str>,
 }
@@ -44,6 +47,6 @@ pub struct Batch {
 impl Batch {
     /// No names, for one and the same reason.
     pub(crate) fn unknown(count: usize, reason: &'static str) -> Batch {
-        Batch { named: vec![Named::Unknown { reason }; count], note: None }
+        Batch { named: vec![Named::Unknown { reason }; count], function_starts: Vec::new(), note: None }
     }
 }

@@ -1,6 +1,7 @@
 //! Names in one object.
 
 use crate::elf::Elf;
+use crate::frame_index::function_starts;
 use crate::symbols;
 use crate::{Batch, Named, ObjectSource, Options, debug_file, dwarf, plt};
 
@@ -52,5 +53,29 @@ pub(crate) fn names(
         Some(Ok(at)) => named[at].clone(),
         _ => Named::Unknown { reason: symbols::NOT_LOADED },
     };
-    Batch { named: virtual_addresses.iter().map(of_offset).collect(), note }
+    let named: Vec<Named> = virtual_addresses.iter().map(of_offset).collect();
+    let function_starts = starts_of_unnamed(elf, file_offsets, &virtual_addresses, &named);
+    Batch { named, function_starts, note }
+}
+
+/// See [`Batch::function_starts`].
+fn starts_of_unnamed(
+    elf: &Elf<'_>,
+    file_offsets: &[u64],
+    virtual_addresses: &[Option<u64>],
+    named: &[Named],
+) -> Vec<Option<u64>> {
+    let unnamed: Vec<usize> = (0..named.len())
+        .filter(|&at| matches!(named[at], Named::Unknown { .. }) && virtual_addresses[at].is_some())
+        .collect();
+    if unnamed.is_empty() {
+        return Vec::new();
+    }
+    let addresses: Vec<u64> = unnamed.iter().filter_map(|&at| virtual_addresses[at]).collect();
+    let mut starts = vec![None; named.len()];
+    for ((&at, &address), start) in unnamed.iter().zip(&addresses).zip(function_starts(elf, &addresses)) {
+        // Within a section address and file offset run in parallel.
+        starts[at] = start.and_then(|start| file_offsets[at].checked_sub(address - start));
+    }
+    starts
 }
