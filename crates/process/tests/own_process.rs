@@ -1,6 +1,6 @@
 //! Against the real `/proc`, with this test's own process.
 
-use lightfoot_process::{CodeAddress, Event, Host, Limits, Processes, Resolved, System};
+use lightfoot_process::{CodeAddress, Event, Host, JitName, Limits, Processes, Resolved, System};
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -140,4 +140,43 @@ fn a_file_deleted_or_changed_after_the_first_look() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(processes.open(object).is_ok());
+}
+
+/// A real JIT compiler's perf map, read while the process lives and again from what was kept when it exited.
+#[test]
+fn code_of_node_is_named_by_its_perf_map() {
+    let script = "function hot(n){let s=0;for(let i=0;i<n;i++)s+=i;return s};\
+        for(let i=0;i<2000;i++)hot(1000);setTimeout(()=>{},60000)";
+    let node = std::process::Command::new("node").args(["--perf-basic-prof", "-e", script]).spawn();
+    let Ok(mut node) = node else {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: no node\n");
+        return;
+    };
+    let pid = node.id();
+    let path = format!("/tmp/perf-{pid}.map");
+    for _ in 0..500 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        let map = std::fs::read(&path).unwrap_or_default();
+        let mut lines = map.split(|&byte| byte == b'\n').filter_map(lightfoot_process::perf_map::parse_line);
+        // Optimised code; the entries before it are of bytecode, which is no code.
+        let found = lines.rfind(|(_, _, name)| name.windows(4).any(|part| part == b"*hot"));
+        if let Some((start, _, _)) = found {
+            let mut processes = Processes::new(Limits::default());
+            // The compiler makes its pages writable, and not executable, for moments.
+            let resolved = processes.resolve(pid, 1, CodeAddress::Instruction(start));
+            let Resolved::Jit { jit, address } = resolved else { continue };
+            let alive = processes.jit_names(jit, &[address]);
+            node.kill().unwrap();
+            node.wait().unwrap();
+            processes.apply(Event::Exit { pid, time_ns: 2 });
+            std::fs::remove_file(&path).unwrap();
+            assert!(matches!(&alive[..], [JitName::Known(entry)] if entry.name.contains("hot")), "{alive:?}");
+            assert_eq!(processes.jit_names(jit, &[address]), alive);
+            return;
+        }
+    }
+    let _ = node.kill();
+    let _ = node.wait();
+    let _ = std::fs::remove_file(&path);
+    panic!("no perf map after 5 s");
 }
