@@ -3,10 +3,19 @@
 # The caller sets `root`, the folder of the repository.
 : "${root:?set by the script that sources this}"
 
+# The home folder of the user who called sudo, if this is root through sudo and the tree is theirs; empty otherwise.
+caller_home() {
+	if [[ $EUID == 0 && -n ${SUDO_USER:-} && $SUDO_USER != root && $(stat -c %U "$root") == "$SUDO_USER" ]]; then
+		getent passwd "$SUDO_USER" | cut -d: -f6
+	fi
+}
+home=$(caller_home)
+home=${home:-${HOME:-/root}}
+
 # Where cargo and make build. libbpf's Makefile cannot stand a blank in its path.
 target=$root/target
 if [[ $root == *[[:space:]]* ]]; then
-	target=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/lightfoot/target-$(cksum <<< "$root" | cut -d ' ' -f 1)
+	target=$home/.cache/lightfoot/target-$(cksum <<< "$root" | cut -d ' ' -f 1)
 fi
 export CARGO_TARGET_DIR=$target
 
@@ -28,18 +37,18 @@ version_at_least() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1) == 
 
 # Puts a new enough cargo in PATH, or says how to get one.
 need_rust() {
-	local wanted have='' home advice
+	local wanted have='' folder advice
 	wanted=$(wanted_rust)
 	# Under sudo the toolchain usually belongs to the user who called it.
-	for home in "${CARGO_HOME:-}/bin" "${HOME:-}/.cargo/bin" "$(caller_home)/.cargo/bin"; do
-		if ! command -v cargo > /dev/null && [[ -x $home/cargo ]]; then
-			PATH=$home:$PATH
+	for folder in "$home/.cargo/bin" "${CARGO_HOME:-}/bin"; do
+		if ! command -v cargo > /dev/null && [[ -x $folder/cargo ]]; then
+			PATH=$folder:$PATH
 		fi
 	done
 	export PATH
 	if command -v cargo > /dev/null; then
 		# In the repository's folder, where a toolchain override of rustup applies.
-		have=$(cd "$root" && as_builder rustc --version 2> /dev/null | sed -n 's/^rustc \([0-9.]*\).*/\1/p')
+		have=$(cd "$root" && as_builder rustc --version 2> /dev/null | sed -n 's/^rustc \([0-9.]*\).*/\1/p') || true
 	fi
 	if [[ -n $have ]] && version_at_least "$have" "$wanted"; then return 0; fi
 	if command -v rustup > /dev/null; then
@@ -55,16 +64,9 @@ need_rust() {
 	give_up "lightfoot needs Rust $wanted or newer, and there is no cargo that works (looked in PATH and ~/.cargo/bin). To get it:" "$advice"
 }
 
-# The home folder of the user who called sudo; empty otherwise.
-caller_home() {
-	if [[ $EUID == 0 && -n ${SUDO_USER:-} ]]; then getent passwd "$SUDO_USER" | cut -d: -f6; fi
-}
-
 # Runs a build command as the user who owns the tree, so that `sudo ./run` leaves no files of root's in target/.
 as_builder() {
-	local home
-	home=$(caller_home)
-	if [[ -n $home && $SUDO_USER != root && $(stat -c %U "$root") == "$SUDO_USER" ]]; then
+	if [[ -n $(caller_home) ]]; then
 		runuser -u "$SUDO_USER" -- env HOME="$home" PATH="$PATH" CARGO_TARGET_DIR="$target" "$@"
 	else
 		"$@"
