@@ -147,7 +147,10 @@ fn a_file_deleted_or_changed_after_the_first_look() {
 fn code_of_node_is_named_by_its_perf_map() {
     let script = "function hot(n){let s=0;for(let i=0;i<n;i++)s+=i;return s};\
         for(let i=0;i<2000;i++)hot(1000);setTimeout(()=>{},60000)";
-    let node = std::process::Command::new("node").args(["--perf-basic-prof", "-e", script]).spawn();
+    // node writes a log of its own beside the perf map.
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new("node");
+    let node = command.args(["--perf-basic-prof", "-e", script]).current_dir(folder.path()).spawn();
     let Ok(mut node) = node else {
         let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: no node\n");
         return;
