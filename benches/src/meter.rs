@@ -1,7 +1,7 @@
 //! One `meter` per CPU: loads whose speed per CPU second can be read while they run.
 
 use crate::machine;
-use crate::table::quantile;
+use crate::table::{median, quantile};
 use anyhow::{Context, Result};
 use lightfoot_tests::Workload;
 use std::path::{Path, PathBuf};
@@ -25,15 +25,15 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// Starts a meter on each CPU, with stacks of `depth` frames and more, for at most `seconds`.
-    pub fn start(depth: usize, seconds: f64) -> Result<Meters> {
+    /// Starts a `meter` (or `gaps`) on each CPU, with stacks of `depth` frames and more, for at most `seconds`.
+    pub fn start(program: &str, depth: usize, seconds: f64) -> Result<Meters> {
         let dir = tempfile::tempdir()?;
         let paths: Vec<PathBuf> =
             (0..machine::cpus()).map(|cpu| dir.path().join(format!("meter-{cpu}"))).collect();
         let workloads = paths.iter().enumerate().map(|(cpu, path)| {
             let arguments =
                 format!("--file {} --cpu {cpu} --depth {depth} --seconds {seconds}", path.display());
-            Workload::start("meter", &arguments)
+            Workload::start(program, &arguments)
         });
         let meters = Meters { workloads: workloads.collect(), paths, _dir: dir };
         crate::tool::sleep(0.5);
@@ -101,5 +101,24 @@ impl Meters {
             throughput += (b.iterations - a.iterations) as f64 / (b.wall_ns - a.wall_ns).max(1) as f64;
         }
         Ok(Pace { speed: speed / meters as f64, throughput: throughput / meters as f64 })
+    }
+
+    /// With `gaps`: time in gaps per time of CPU, mean over the meters of the median over windows.
+    pub fn in_gaps(&self, seconds: f64) -> Result<f64> {
+        let mut readings = vec![self.read()?];
+        for _ in 0..(seconds / WINDOW_S).round().max(1.0) as usize {
+            crate::tool::sleep(WINDOW_S);
+            readings.push(self.read()?);
+        }
+        let of = |meter: usize| {
+            let windows: Vec<f64> = readings
+                .windows(2)
+                .map(|pair| (pair[0][meter], pair[1][meter]))
+                .filter(|(a, b)| b.cpu_ns > a.cpu_ns)
+                .map(|(a, b)| (b.iterations - a.iterations) as f64 / (b.cpu_ns - a.cpu_ns) as f64)
+                .collect();
+            median(&windows)
+        };
+        Ok((0..self.paths.len()).map(of).sum::<f64>() / self.paths.len() as f64)
     }
 }

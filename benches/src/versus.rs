@@ -53,7 +53,7 @@ pub fn run(length: Length) -> Result<()> {
         ],
     );
     for rate in [99, 999] {
-        let meters = Meters::start(28, 1000.0)?;
+        let meters = Meters::start("meter", 28, 1000.0)?;
         let mut perf = Blocks::default();
         let mut ours = Blocks::default();
         let mut script_ms = Vec::new();
