@@ -17,7 +17,7 @@ pub const QUICK: usize = 7;
 /// See [`QUICK`].
 pub const THOROUGH: usize = 33;
 
-/// The price of one timer interrupt with an empty BPF program, in ns of CPU time: the median over so many pairs of blocks of work (without and
+/// The price of one timer interrupt with an empty BPF program, in ns: the median over so many pairs of blocks of work (without and
 /// with the timer; about 1 ms of CPU a pair). The median, not the minimum: in a virtual machine the price changes with what the
 /// host does, and a run pays what it is most of the time.
 ///
@@ -53,10 +53,12 @@ fn rounds_for(wanted_ns: u64) -> u64 {
     }
 }
 
+/// Wall time, not CPU time: kernels with CONFIG_IRQ_TIME_ACCOUNTING keep interrupts out of a thread's CPU time. Blocks during which something
+/// else ran are outliers, which the median does not see.
 fn time_of(rounds: u64) -> u64 {
-    let start = os::thread_cpu_ns();
+    let start = os::monotonic_ns();
     work(rounds);
-    os::thread_cpu_ns() - start
+    os::monotonic_ns() - start
 }
 
 /// Work in registers only, so that nothing but the interrupts can slow it down.
