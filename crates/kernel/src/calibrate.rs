@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 /// Period of the calibrating timer. 20 kHz is below the kernel's default limit of 100 kHz and dense enough that one block of
 /// work holds [`INTERRUPTS_PER_BLOCK`].
 const PERIOD_NS: u64 = 50_000;
-const INTERRUPTS_PER_BLOCK: u64 = 8;
+const INTERRUPTS_PER_BLOCK: u64 = 5;
 /// Pairs of blocks for a first idea, and for the ledger.
 pub const QUICK: usize = 7;
 /// See [`QUICK`].
