@@ -88,6 +88,8 @@ pub struct Measured {
     pub peak_rss_bytes: u64,
     /// BPF maps and event buffers, in bytes.
     pub bpf_map_bytes: u64,
+    /// Bytes of stacks that came from the kernel.
+    pub transfer_bytes: u64,
     /// See [`Cost::first_sample_wall_ns`].
     pub first_sample_wall_ns: u64,
     /// See [`Cost::first_sample_cpu_ns`].
@@ -111,6 +113,7 @@ pub fn ledger(measured: &Measured) -> Cost {
         ns_per_sample: if measured.recorded == 0 { 0.0 } else { total_ns as f64 / measured.recorded as f64 },
         peak_rss_bytes: measured.peak_rss_bytes,
         bpf_map_bytes: measured.bpf_map_bytes,
+        transfer_bytes: measured.transfer_bytes,
         interrupt_each_ns,
         interrupts: measured.interrupts,
         interrupt_calibrated: measured.interrupt_each_ns.is_some(),

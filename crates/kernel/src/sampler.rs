@@ -198,11 +198,11 @@ impl Sampler {
     }
 
     /// Sleeps until a buffer fills, one of `ends` becomes readable (a process ended, see [`os::process_end`]), a signal arrives or
-    /// the time is over.
+    /// the time is over. Returns whether one of `ends` is readable.
     ///
     /// # Errors
     /// The errno of `poll(2)`.
-    pub fn wait(&self, timeout: Duration, ends: &[OwnedFd]) -> Result<()> {
+    pub fn wait(&self, timeout: Duration, ends: &[OwnedFd]) -> Result<bool> {
         let readable = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut fds: Vec<libc::pollfd> = vec![readable(self.ring.epoll_fd())];
         fds.extend(self.sideband.descriptors().map(|fd| readable(fd.as_raw_fd())));
@@ -212,10 +212,10 @@ impl Sampler {
         // SAFETY: `fds` is a live array of as many entries as we say.
         let result = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) };
         if result >= 0 {
-            return Ok(());
+            return Ok(fds[fds.len() - ends.len()..].iter().any(|fd| fd.revents != 0));
         }
         match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
             error => Err(Error::io("cannot wait for samples", error)),
         }
     }

@@ -34,6 +34,8 @@ pub struct Cost {
     pub peak_rss_bytes: u64,
     /// Memory of lightfoot's BPF maps and event buffers, in bytes. Source: `memlock` in the maps' fdinfo.
     pub bpf_map_bytes: u64,
+    /// Bytes of stacks that came from the kernel to user space during the run.
+    pub transfer_bytes: u64,
     /// Calibrated price of one timer interrupt on this machine, in ns, without the BPF program.
     pub interrupt_each_ns: u64,
     /// Number of interrupts charged.

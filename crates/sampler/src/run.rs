@@ -54,6 +54,8 @@ pub struct Run {
     /// Become readable when what is profiled ends.
     ends: Vec<OwnedFd>,
     target_pids: Vec<u32>,
+    /// One of `ends` was readable.
+    end_seen: bool,
     started: Instant,
     started_unix_ns: u64,
     cpu_at_start_ns: u64,
@@ -132,6 +134,7 @@ impl Run {
             child: None,
             ends: Vec::new(),
             target_pids: Vec::new(),
+            end_seen: false,
             started: Instant::now(),
             started_unix_ns: 0,
             cpu_at_start_ns: 0,
@@ -176,7 +179,7 @@ impl Run {
     /// # Errors
     /// If the buffers cannot be read.
     pub fn step(&mut self, timeout: Duration) -> Result<()> {
-        self.sampler.wait(timeout, &self.ends)?;
+        self.end_seen |= self.sampler.wait(timeout, &self.ends)?;
         self.drain()
     }
 
@@ -199,6 +202,11 @@ impl Run {
 
     /// Whether nothing is left to profile: the command has ended, or all processes that were asked for have.
     pub fn target_ended(&mut self) -> bool {
+        // Without a descriptor for each (kernels before 5.3) one has to look each time.
+        let told = self.ends.len() == self.target_pids.len();
+        if told && !std::mem::take(&mut self.end_seen) {
+            return false;
+        }
         if let Some(command) = &mut self.child {
             if command.status.is_none() {
                 command.status = command.child.try_wait().ok().flatten();
@@ -298,6 +306,7 @@ impl Run {
             recorded: accounting.recorded,
             peak_rss_bytes: os::peak_rss_bytes(),
             bpf_map_bytes,
+            transfer_bytes: counters.sent_bytes,
             first_sample_wall_ns,
             first_sample_cpu_ns: self.cpu_at_start_ns,
         });
@@ -487,13 +496,13 @@ fn reason(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
-/// Whether the process exists and has not become a zombie.
+/// Whether the process exists and has a thread that runs: a process whose main thread has ended is not dead before the others have, too.
 fn is_alive(pid: u32) -> bool {
-    // The state follows the name, which is in parentheses and may contain anything.
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        let state = stat.rfind(") ").and_then(|at| stat[at + 2..].chars().next());
-        !matches!(state, None | Some('Z' | 'X'))
-    })
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // State (field 3) and number of threads (field 20) follow the name, which is in parentheses and may contain anything.
+    let mut fields = stat.rfind(") ").map_or("", |at| &stat[at + 2..]).split(' ');
+    let (state, threads) = (fields.next(), fields.nth(16).and_then(|n| n.parse::<u32>().ok()));
+    !matches!(state, None | Some("Z" | "X" | "")) || threads.is_some_and(|threads| threads > 1)
 }
 
 /// Start of this process on CLOCK_MONOTONIC, in ns, from the kernel's own record of it (to 10 ms).

@@ -141,6 +141,7 @@ pub fn varied() -> Profile {
             .into(),
     );
     p.cost = Cost {
+        transfer_bytes: 123_456,
         interrupt_ns: fired * 14_000,
         bpf_ns: fired * 1_900,
         user_ns: 21_400_000,
