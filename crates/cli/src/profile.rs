@@ -93,9 +93,6 @@ fn watch(
     ending: &Ending,
     line: &mut Line,
 ) -> Result<bool, Failure> {
-    if line.is_shown() {
-        run.estimate_interrupt();
-    }
     loop {
         let progress = run.progress();
         if run.target_ended() {

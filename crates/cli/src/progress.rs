@@ -22,11 +22,6 @@ impl Line {
         Line { terminal: std::io::stderr().is_terminal() && !dumb, last: None }
     }
 
-    /// Whether anybody sees it.
-    pub fn is_shown(&self) -> bool {
-        self.terminal
-    }
-
     /// Shows `progress` if the line is due.
     pub fn update(&mut self, progress: &Progress, duration: Option<Duration>) {
         if !self.terminal || self.last.is_some_and(|last| last.elapsed() < EVERY) {
