@@ -4,8 +4,9 @@
 //! fast timer event that runs an empty program; what it takes longer, divided by the interrupts, is the price of one: the trap
 //! (in a virtual machine the exit to the host that programs the timer), the timer code and the entry to the program.
 //!
-//! In a virtual machine the price changes by a factor of five or more within seconds, with what the host does to the CPU. So it is measured
-//! in short pairs of blocks spread over the run, and their mean is what the run paid.
+//! On a shared machine, and more so in a virtual one whose host has other work, blocks are disturbed, and those with interrupts more than those
+//! without. So each block with interrupts stands between two without; only those count whose neighbours both were undisturbed, and of these the
+//! median. They are measured in short bursts spread over the run.
 
 use crate::perf::{Attr, PerfEvent, Scope};
 use crate::{Result, os};
@@ -15,17 +16,30 @@ use std::os::fd::BorrowedFd;
 /// work holds [`INTERRUPTS_PER_BLOCK`].
 const PERIOD_NS: u64 = 50_000;
 const INTERRUPTS_PER_BLOCK: u64 = 4;
-/// Pairs kept, the latest.
-const PAIRS_MAX: usize = 4_096;
+/// Sandwiches (a block without, one with, one without) in a burst.
+const SANDWICHES: usize = 5;
+/// Sandwiches kept, the latest.
+const KEPT_MAX: usize = 4_096;
+/// A block is undisturbed if it took no longer than this much of the fastest one, in percent.
+const UNDISTURBED_PERCENT: u64 = 104;
+/// With fewer undisturbed sandwiches all of them count.
+const ENOUGH: usize = 3;
 
-/// Pairs of blocks of work without and with interrupts, measured so far.
+/// Bursts measured so far.
 #[derive(Debug)]
 pub struct Calibration {
     event: PerfEvent,
     rounds: u64,
-    /// Price of one interrupt as each pair says, in ns; below zero if the block without took longer.
-    prices_ns: Vec<i64>,
+    sandwiches: Vec<Sandwich>,
     next: usize,
+}
+
+/// Times of three blocks of the same work, in ns.
+#[derive(Clone, Copy, Debug)]
+struct Sandwich {
+    before: u64,
+    with: u64,
+    after: u64,
 }
 
 impl Calibration {
@@ -37,50 +51,67 @@ impl Calibration {
         let event = PerfEvent::open(Attr::sampling_period(PERIOD_NS), Scope::Caller)?;
         event.set_bpf(empty_program)?;
         let rounds = rounds_for(PERIOD_NS * INTERRUPTS_PER_BLOCK);
-        Ok(Calibration { event, rounds, prices_ns: Vec::new(), next: 0 })
+        Ok(Calibration { event, rounds, sandwiches: Vec::new(), next: 0 })
     }
 
-    /// Measures so many pairs, each about 0.4 ms of CPU.
+    /// Measures one burst: about 2.5 ms of CPU.
     ///
     /// # Errors
     /// As [`PerfEvent::enable`].
-    pub fn measure(&mut self, pairs: usize) -> Result<()> {
-        for _ in 0..pairs {
-            let without = time_of(self.rounds);
+    pub fn measure(&mut self) -> Result<()> {
+        let mut before = time_of(self.rounds);
+        for _ in 0..SANDWICHES {
             self.event.enable()?;
             let with = time_of(self.rounds);
             self.event.disable()?;
-            // One interrupt each PERIOD_NS of `with`, its own time included.
-            let interrupts = (with / PERIOD_NS).max(1) as i64;
-            let price = (with as i64 - without as i64) / interrupts;
-            if self.prices_ns.len() < PAIRS_MAX {
-                self.prices_ns.push(price);
+            let after = time_of(self.rounds);
+            let sandwich = Sandwich { before, with, after };
+            if self.sandwiches.len() < KEPT_MAX {
+                self.sandwiches.push(sandwich);
             } else {
-                self.prices_ns[self.next] = price;
-                self.next = (self.next + 1) % PAIRS_MAX;
+                self.sandwiches[self.next] = sandwich;
+                self.next = (self.next + 1) % KEPT_MAX;
             }
+            before = after;
         }
         Ok(())
     }
 
-    /// Pairs measured.
-    pub fn pairs(&self) -> usize {
-        self.prices_ns.len()
+    /// Whether anything was measured.
+    pub fn has_measured(&self) -> bool {
+        !self.sandwiches.is_empty()
     }
 
     /// The price of one interrupt with an empty BPF program, in ns; `None` before anything was measured.
     pub fn interrupt_ns(&self) -> Option<u64> {
-        trimmed_mean(&self.prices_ns).map(|mean| mean.max(0) as u64)
+        price_ns(&self.sandwiches)
     }
 }
 
-/// The mean without the tenth at each end: pairs during which something else ran.
-fn trimmed_mean(values: &[i64]) -> Option<i64> {
-    let mut values = values.to_vec();
-    values.sort_unstable();
-    let cut = values.len().div_ceil(10).min(values.len().saturating_sub(1) / 2);
-    let kept = &values[cut..values.len() - cut];
-    (!kept.is_empty()).then(|| kept.iter().sum::<i64>() / kept.len() as i64)
+/// The median price of an interrupt in undisturbed sandwiches.
+fn price_ns(sandwiches: &[Sandwich]) -> Option<u64> {
+    let fastest = sandwiches.iter().map(|s| s.before.min(s.after)).min()?;
+    let limit = fastest * UNDISTURBED_PERCENT / 100;
+    let prices = |all: bool| {
+        let counting = sandwiches.iter().filter(|s| all || s.before.max(s.after) <= limit);
+        let mut prices: Vec<i64> = counting.map(Sandwich::price_ns).collect();
+        prices.sort_unstable();
+        prices
+    };
+    let mut undisturbed = prices(false);
+    if undisturbed.len() < ENOUGH {
+        undisturbed = prices(true);
+    }
+    Some(undisturbed[undisturbed.len() / 2].max(0) as u64)
+}
+
+impl Sandwich {
+    /// What one interrupt cost here; below zero if noise wins.
+    fn price_ns(&self) -> i64 {
+        // One interrupt each PERIOD_NS of the block, its own time included.
+        let interrupts = (self.with / PERIOD_NS).max(1) as i64;
+        (self.with as i64 - (self.before as i64 + self.after as i64) / 2) / interrupts
+    }
 }
 
 /// Number of rounds of [`work`] that take about `wanted_ns`.
@@ -115,18 +146,30 @@ fn work(rounds: u64) {
 mod tests {
     use super::*;
 
+    fn sandwich(before: u64, with: u64, after: u64) -> Sandwich {
+        Sandwich { before, with, after }
+    }
+
     #[test]
-    fn outliers_do_not_move_the_mean() {
-        assert_eq!(trimmed_mean(&[]), None);
-        assert_eq!(trimmed_mean(&[7]), Some(7));
-        assert_eq!(trimmed_mean(&[4, 8]), Some(6));
-        let mut values = vec![5; 18];
-        values.extend([4_000_000, -3_000_000]);
-        assert_eq!(trimmed_mean(&values), Some(5));
-        // A price that is high for a third of the time counts for a third.
-        let mut values = vec![3; 20];
-        values.extend([33; 10]);
-        assert_eq!(trimmed_mean(&values), Some((17 * 3 + 7 * 33) / 24));
+    fn a_longer_block_holds_more_interrupts() {
+        assert_eq!(sandwich(200_000, 220_000, 200_000).price_ns(), 5_000);
+        assert_eq!(sandwich(190_000, 360_000, 210_000).price_ns(), 22_857, "seven, not four");
+        assert_eq!(sandwich(204_000, 200_000, 204_000).price_ns(), -1_000, "noise has two sides");
+    }
+
+    #[test]
+    fn disturbed_sandwiches_do_not_count() {
+        let good = sandwich(200_000, 220_000, 201_000);
+        let disturbed = [sandwich(270_000, 420_000, 201_000), sandwich(200_000, 8_200_000, 4_200_000)];
+        let mut all = vec![good; 4];
+        all.extend(disturbed.repeat(20));
+        assert_eq!(price_ns(&all), Some(4_875));
+        assert_eq!(price_ns(&[]), None);
+        assert_eq!(
+            price_ns(&[sandwich(200_000, 240_000, 200_000)]),
+            Some(10_000),
+            "few are better than none"
+        );
     }
 
     #[test]
