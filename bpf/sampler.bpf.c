@@ -180,6 +180,15 @@ static long step(__u64 index, struct walk *w)
 	return 0;
 }
 
+/* Takes kernel address number `index` into the hash. A callback as step() is: as a plain loop it tripled the time to load. */
+static long mix_address(__u64 index, struct walk *w)
+{
+	if (index >= LF_MAX_KERNEL_FRAMES) /* cannot be: for the verifier */
+		return 1;
+	w->hash = mix(w->hash, w->s->addresses[index]);
+	return 0;
+}
+
 /* Walks the user stack into addresses[at..]. Returns the number of frames. */
 static __always_inline __u32 walk_user(struct scratch *s, __u32 at, __u64 ip, __u64 fp, __u64 sp, __u64 *hash)
 {
@@ -250,11 +259,13 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct lf_co
 
 		if (bytes > 0)
 			k = (__u32)bytes / sizeof(__u64);
-		for (__u32 i = 0; i < LF_MAX_KERNEL_FRAMES && i < k; i++)
-			hash = mix(hash, s->addresses[i]);
+		if (k > LF_MAX_KERNEL_FRAMES) /* cannot be: for the verifier */
+			k = LF_MAX_KERNEL_FRAMES;
+		struct walk w = { .s = s, .hash = hash };
+
+		bpf_loop(k, mix_address, &w, 0);
+		hash = w.hash;
 	}
-	if (k > LF_MAX_KERNEL_FRAMES) /* cannot be: for the verifier */
-		k = LF_MAX_KERNEL_FRAMES;
 	r->kernel_frames = k;
 
 	if (user_mode)
