@@ -1,6 +1,7 @@
 //! Where the result goes: opened before the run, complete or not there at all afterwards.
 
 use crate::exit::{FAILED, Failure};
+use lightfoot_kernel::os::plain;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -25,7 +26,7 @@ impl Output {
             None => Ok(Output::Stdout),
             Some(path) if path.as_os_str() == "-" => Ok(Output::Stdout),
             Some(path) => Output::open_path(path).map_err(|e| {
-                Failure::because(FAILED, format!("cannot write {}: {}", path.display(), reason(&e)), e)
+                Failure::because(FAILED, format!("cannot write {}: {}", path.display(), plain(&e)), e)
             }),
         }
     }
@@ -79,17 +80,11 @@ impl Output {
         };
         match result {
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Failure::because(FAILED, format!("cannot write {name}: {}", reason(&e)), e))
+                Err(Failure::because(FAILED, format!("cannot write {name}: {}", plain(&e)), e))
             }
             _ => Ok(()),
         }
     }
-}
-
-/// What the error says, without the number.
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 #[cfg(test)]

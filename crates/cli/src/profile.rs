@@ -148,13 +148,7 @@ fn cgroup_folder(given: &Path) -> Result<PathBuf, Failure> {
     if given.is_absolute() && given.exists() {
         return Ok(given.to_path_buf());
     }
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let mount = mounts.lines().find_map(|line| {
-        let mut words = line.split(' ').skip(1);
-        let (folder, kind) = (words.next()?, words.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(folder))
-    });
-    let below = mount.map(|mount| mount.join(given.strip_prefix("/").unwrap_or(given)));
+    let below = os::cgroup2_mount().map(|mount| mount.join(given.strip_prefix("/").unwrap_or(given)));
     match below {
         Some(folder) if folder.exists() => Ok(folder),
         Some(folder) => Err(Failure::new(

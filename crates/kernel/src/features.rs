@@ -1,6 +1,7 @@
 //! What works here, found by trying: a kernel's version says little about what a distribution compiled in, a container forbids or
 //! a hypervisor lacks.
 
+use crate::os::plain;
 use crate::perf::{Attr, PerfEvent, Scope, Source};
 use crate::sideband::Sideband;
 use crate::{Error, Kind, os};
@@ -182,13 +183,8 @@ fn raw_tracepoint() -> Result<String, String> {
 }
 
 fn cgroup2() -> Result<String, String> {
-    let mounts = fs::read_to_string("/proc/self/mounts").map_err(|e| plain(&e))?;
-    let mount = mounts.lines().find_map(|line| {
-        let mut words = line.split(' ').skip(1);
-        let (folder, kind) = (words.next()?, words.next()?);
-        (kind == "cgroup2").then_some(folder)
-    });
-    mount.map(|folder| format!("at {folder}")).ok_or_else(|| "not mounted".into())
+    let mount = os::cgroup2_mount().ok_or("not mounted")?;
+    Ok(format!("at {}", mount.display()))
 }
 
 fn statistics() -> Result<String, String> {
@@ -205,12 +201,6 @@ fn plain_error(error: &Error) -> String {
         },
         None => error.to_string(),
     }
-}
-
-/// What an I/O error says, without the number.
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use crate::{Error, Kind, Result};
 use std::fs;
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 /// Inode of the initial pid namespace. Source: `PROC_PID_INIT_INO`, include/linux/proc_ns.h.
 const INITIAL_PIDNS_INODE: u32 = 0xEFFF_FFFC;
@@ -109,6 +111,22 @@ pub fn raise_descriptor_limit() -> u64 {
 pub fn nested_pid_namespace() -> Option<u32> {
     let inode = u32::try_from(fs::metadata("/proc/self/ns/pid").ok()?.ino()).ok()?;
     (inode != INITIAL_PIDNS_INODE).then_some(inode)
+}
+
+/// What an I/O error says, without the number and in lower case: part of a line for people.
+pub fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
+/// Where cgroup version 2 is mounted, if it is.
+pub fn cgroup2_mount() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (folder, kind) = (words.next()?, words.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(folder))
+    })
 }
 
 /// Highest sampling rate that the kernel allows, in Hz. Source: `kernel.perf_event_max_sample_rate`.

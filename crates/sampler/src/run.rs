@@ -160,7 +160,7 @@ impl Run {
             Target::Command(command) => {
                 let name = command.get_program().to_string_lossy().into_owned();
                 let failed = |e: std::io::Error| {
-                    Error::target_because(format!("cannot execute {name}: {}", reason(&e)), e)
+                    Error::target_because(format!("cannot execute {name}: {}", os::plain(&e)), e)
                 };
                 let held = Held::spawn(command).map_err(failed)?;
                 let pid = held.pid();
@@ -507,19 +507,13 @@ fn missing_privileges() -> Vec<String> {
 fn open_cgroup(path: &std::path::Path) -> Result<OwnedFd> {
     let named = path.display();
     let folder = std::fs::File::open(path)
-        .map_err(|e| Error::target_because(format!("cannot open cgroup {named}: {}", reason(&e)), e))?;
+        .map_err(|e| Error::target_because(format!("cannot open cgroup {named}: {}", os::plain(&e)), e))?;
     if !path.join("cgroup.procs").exists() || !path.join("cgroup.controllers").exists() {
         return Err(Error::target(format!(
             "{named} is not a cgroup of version 2 (it has no cgroup.controllers)"
         )));
     }
     Ok(folder.into())
-}
-
-/// What an I/O error says, without the number.
-fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 /// Whether the process exists and has a thread that runs: a process whose main thread has ended is not dead before the others have, too.
