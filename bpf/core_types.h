@@ -35,7 +35,6 @@ enum {
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
 	BPF_F_NO_PREALLOC = 1 << 0,
-	BPF_F_USER_STACK = 1 << 8,
 	BPF_F_MMAPABLE = 1 << 10,
 };
 enum {

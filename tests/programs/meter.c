@@ -5,11 +5,7 @@
  * four 64-bit numbers: sequence (odd while writing), iterations, cpu_ns, wall_ns. What an interrupt takes is charged to the thread's CPU
  * time, so iterations per CPU second show it.
  */
-#include "program.h"
-#include <sched.h>
-
-static volatile uint64_t *page;
-static double seconds;
+#include "watched.h"
 
 HOT uint64_t meter_leaf(uint64_t x)
 {
@@ -46,27 +42,7 @@ NOINLINE uint64_t meter_enter(void *argument)
 
 int main(int argc, char **argv)
 {
-	seconds = number(argc, argv, "--seconds", 5);
-	uint64_t depth = (uint64_t)number(argc, argv, "--depth", 28);
-	int cpu = (int)number(argc, argv, "--cpu", -1);
-	watchdog((unsigned)(seconds + 30));
-	const char *path = option(argc, argv, "--file", NULL);
-	if (!path)
-		return 97;
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd == -1 || ftruncate(fd, 4096))
-		die(path);
-	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (page == MAP_FAILED)
-		die("mmap");
-	if (cpu >= 0) {
-		cpu_set_t set;
-		CPU_ZERO(&set);
-		CPU_SET(cpu, &set);
-		if (sched_setaffinity(0, sizeof set, &set))
-			die("sched_setaffinity");
-	}
-	root_of_stack(meter_enter, &depth);
+	run_watched(argc, argv, meter_enter);
 	printf("{\"program\":\"meter\",\"pid\":%d,\"iterations\":%lu,\"cpu_ns\":%lu}\n", getpid(), page[1], process_cpu_ns());
 	return 0;
 }

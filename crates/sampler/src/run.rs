@@ -258,15 +258,11 @@ impl Run {
         }
         let bpf_map_bytes = self.sampler.memory_bytes();
         self.clock.enter(Phase::Calibrate, os::process_cpu_ns());
-        let mut calibration = match self.calibration.take() {
-            Some(calibration) => Some(calibration),
-            None => self.sampler.empty_program().and_then(Calibration::new).ok(),
-        };
-        let interrupt_each_ns = calibration.as_mut().and_then(|calibration| {
+        self.prepare_calibration();
+        let interrupt_each_ns = self.calibration.take().and_then(|mut calibration| {
             (0..CALIBRATION_BURSTS_AT_END).try_for_each(|_| calibration.measure()).ok()?;
             calibration.interrupt_ns()
         });
-        drop(calibration);
         self.clock.enter(Phase::Symbolize, os::process_cpu_ns());
         // From here on nothing of ours is needed in the kernel.
         drop(self.sampler);
@@ -355,13 +351,18 @@ impl Run {
             return;
         }
         self.calibrated = Instant::now();
-        if self.calibration.is_none() {
-            self.calibration = self.sampler.empty_program().and_then(Calibration::new).ok();
-        }
+        self.prepare_calibration();
         if let Some(calibration) = &mut self.calibration
             && calibration.measure().is_err()
         {
             self.calibration = None;
+        }
+    }
+
+    /// Opens what measures the interrupt's price, unless that is done or not possible.
+    fn prepare_calibration(&mut self) {
+        if self.calibration.is_none() {
+            self.calibration = self.sampler.empty_program().and_then(Calibration::new).ok();
         }
     }
 
