@@ -1,92 +1,48 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The sampling program: timer -> filter -> user stack (frame pointers) + kernel stack -> counted here or sent.
+ * The sampling programs: timer -> filter -> user stack (walk.h) + kernel stack -> counted here or sent.
  *
  * Each way out of on_sample() counts exactly one of recorded, filtered, throttled, lost, no_scratch, no_frames, so that
  * their sum is `fired`. Filtering comes before any stack is walked.
  */
-#include "core_types.h"
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
-#include "lightfoot.h"
+#include "walk.h"
 
-const volatile struct lf_config config = {};
+#define FAILED_PIECE 1024 /* bytes of stack that are read at once for lf_failed */
 
-/* Rows by CPU number; user space sets max_entries to the number of possible CPUs and maps it into memory. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct lf_counters);
-} counters SEC(".maps");
-
-struct scratch {
-	struct lf_record record;
-	__u64 addresses[LF_MAX_KERNEL_FRAMES + LF_MAX_USER_FRAMES];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct scratch);
-} scratch SEC(".maps");
-
-/* Stacks seen: lf_record::stack -> number of samples. Full: further new stacks go through the ring each time. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u64);
-	__type(value, __u64);
-} counts SEC(".maps");
-
-/* New stacks (all samples if not counted here). Full: the sample is lost and counted so. */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
-} records SEC(".maps");
-
-/* Wanted processes by process id (LF_TARGET_PROCESSES). Full: further children are not followed, and counted. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u32);
-	__type(value, __u32);
-} targets SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} target_cgroup SEC(".maps");
-
+/* The registers of the context (user mode) or those that the kernel was entered with, brought into the walk. */
 #if defined(__TARGET_ARCH_x86)
-#define CTX_IN_USER_MODE(ctx) (((ctx)->cs & 3) == 3)
-#define CTX_IP(ctx) ((ctx)->ip)
-#define CTX_FP(ctx) ((ctx)->bp)
-#define CTX_SP(ctx) ((ctx)->sp)
-#define REGS_IP(regs) BPF_CORE_READ(regs, ip)
-#define REGS_FP(regs) BPF_CORE_READ(regs, bp)
-#define REGS_SP(regs) BPF_CORE_READ(regs, sp)
+#define IN_USER_MODE(regs) (((regs)->cs & 3) == 3)
+#define TAKE_REGISTERS(w, READ)                                                                                                   \
+	do {                                                                                                                      \
+		(w)->ip = READ(ip);                                                                                               \
+		(w)->registers[0] = READ(ax);                                                                                     \
+		(w)->registers[1] = READ(dx);                                                                                     \
+		(w)->registers[2] = READ(cx);                                                                                     \
+		(w)->registers[3] = (w)->bx = READ(bx);                                                                           \
+		(w)->registers[4] = READ(si);                                                                                     \
+		(w)->registers[5] = READ(di);                                                                                     \
+		(w)->registers[6] = (w)->fp = READ(bp);                                                                           \
+		(w)->registers[7] = (w)->sp = READ(sp);                                                                           \
+		(w)->registers[8] = READ(r8);                                                                                     \
+		(w)->registers[9] = READ(r9);                                                                                     \
+		(w)->registers[10] = READ(r10);                                                                                   \
+		(w)->registers[11] = READ(r11);                                                                                   \
+		(w)->registers[12] = READ(r12);                                                                                   \
+		(w)->registers[13] = READ(r13);                                                                                   \
+		(w)->registers[14] = READ(r14);                                                                                   \
+		(w)->registers[15] = READ(r15);                                                                                   \
+	} while (0)
 #elif defined(__TARGET_ARCH_arm64)
-#define CTX_IN_USER_MODE(ctx) (((ctx)->pstate & 0xf) == 0)
-#define CTX_IP(ctx) ((ctx)->pc)
-#define CTX_FP(ctx) ((ctx)->regs[29])
-#define CTX_SP(ctx) ((ctx)->sp)
-#define REGS_IP(regs) BPF_CORE_READ(regs, user_regs.pc)
-#define REGS_FP(regs) BPF_CORE_READ(regs, user_regs.regs[29])
-#define REGS_SP(regs) BPF_CORE_READ(regs, user_regs.sp)
+#define IN_USER_MODE(regs) (((regs)->pstate & 0xf) == 0)
+#define TAKE_REGISTERS(w, READ)                                                                                                   \
+	do {                                                                                                                      \
+		(w)->ip = READ(pc);                                                                                               \
+		(w)->fp = READ(regs[29]);                                                                                         \
+		(w)->registers[0] = READ(regs[30]);                                                                               \
+		(w)->registers[1] = READ(regs[0]);                                                                                \
+		(w)->sp = READ(sp);                                                                                               \
+	} while (0)
 #endif
-
-/* One step of a multiply-xor hash. Stacks that collide (2^-64 each pair) would be counted as one. */
-static __always_inline __u64 mix(__u64 hash, __u64 value)
-{
-	hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
-	return hash ^ (hash >> 32);
-}
 
 /* The number of a pid in user space's own namespace; 0 if it has none there. */
 static __always_inline __u32 visible_number(struct pid *pid)
@@ -137,69 +93,15 @@ static __always_inline bool wanted(struct task_struct *task, __u32 pid)
 	return config.kernel_frames || !(task->flags & PF_KTHREAD);
 }
 
-/* A walk along frame pointers, between two steps. */
-struct walk {
-	struct scratch *s;
-	__u64 fp;    /* where the next frame record {caller's frame pointer, return address} lies */
-	__u64 floor; /* stacks grow down: a caller's record lies at or above this */
-	__u64 hash;
-	__u32 at;      /* index in scratch::addresses of the next frame */
-	__u32 outcome; /* valid when the walk has ended */
-};
-
-/* One frame. A callback of bpf_loop, which verifies it once; as a plain loop the verifier would follow every iteration. */
-static long step(__u64 index, struct walk *w)
+/* Takes kernel address number `index` into the hash. As a plain loop it tripled the time to load. */
+static long mix_address(__u64 index, void *slot)
 {
-	__u64 frame[2];
+	struct scratch *s = scratch_of(*(__u32 *)slot);
 
-	(void)index;
-	if (!w->fp) {
-		w->outcome = LF_COMPLETE;
+	if (!s || index >= LF_MAX_KERNEL_FRAMES) /* cannot be: for the verifier */
 		return 1;
-	}
-	if (w->fp < w->floor || (w->fp & 7)) {
-		w->outcome = LF_FRAME_POINTER_BROKEN;
-		return 1;
-	}
-	if (bpf_probe_read_user(frame, sizeof(frame), (void *)w->fp)) {
-		w->outcome = LF_UNREADABLE;
-		return 1;
-	}
-	if (frame[1] < 4096) { /* 0 ends a thread's stack; the zero page holds no code (mmap_min_addr) */
-		w->outcome = frame[1] ? LF_FRAME_POINTER_BROKEN : LF_COMPLETE;
-		return 1;
-	}
-	w->floor = w->fp + sizeof(frame);
-	w->fp = frame[0];
-	__u32 at = w->at;
-	if (at >= LF_MAX_KERNEL_FRAMES + LF_MAX_USER_FRAMES) /* cannot be: for the verifier */
-		return 1;
-	w->s->addresses[at] = frame[1];
-	w->hash = mix(w->hash, frame[1]);
-	w->at = at + 1;
+	s->walk.hash = mix(s->walk.hash, s->words[index]);
 	return 0;
-}
-
-/* Takes kernel address number `index` into the hash. A callback as step() is: as a plain loop it tripled the time to load. */
-static long mix_address(__u64 index, struct walk *w)
-{
-	if (index >= LF_MAX_KERNEL_FRAMES) /* cannot be: for the verifier */
-		return 1;
-	w->hash = mix(w->hash, w->s->addresses[index]);
-	return 0;
-}
-
-/* Walks the user stack into addresses[at..]. Returns the number of frames. */
-static __always_inline __u32 walk_user(struct scratch *s, __u32 at, __u64 ip, __u64 fp, __u64 sp, __u64 *hash)
-{
-	struct walk w = { .s = s, .fp = fp, .floor = sp, .hash = mix(*hash, ip), .at = at + 1, .outcome = LF_TRUNCATED };
-
-	if (at < LF_MAX_KERNEL_FRAMES + LF_MAX_USER_FRAMES)
-		s->addresses[at] = ip;
-	bpf_loop(LF_MAX_USER_FRAMES - 1, step, &w, 0);
-	*hash = w.hash;
-	s->record.outcome = w.outcome;
-	return w.at - at;
 }
 
 static __always_inline __u64 wakeup_flag(void)
@@ -210,10 +112,15 @@ static __always_inline __u64 wakeup_flag(void)
 /* Sends the record; false if the ring is full. */
 static __always_inline bool send(struct scratch *s, struct lf_counters *c)
 {
-	__u32 frames = s->record.kernel_frames + s->record.user_frames;
-	__u64 bytes = sizeof(s->record) + (__u64)frames * sizeof(__u64);
+	__u32 words = s->record.kernel_frames + s->record.user_words, segments = s->record.segments;
 
-	if (bytes > sizeof(*s)) /* cannot be: for the verifier */
+	if (words > MAX_WORDS || segments > LF_MAX_SEGMENTS) /* cannot be: for the verifier */
+		return false;
+	bpf_probe_read_kernel(&s->words[words], segments * sizeof(struct lf_segment), s->segments);
+
+	__u64 bytes = sizeof(s->record) + words * sizeof(__u64) + segments * sizeof(struct lf_segment);
+
+	if (bytes > sizeof(s->record) + sizeof(s->words)) /* cannot be: for the verifier */
 		return false;
 	if (bpf_ringbuf_output(&records, s, bytes, wakeup_flag()))
 		return false;
@@ -222,73 +129,172 @@ static __always_inline bool send(struct scratch *s, struct lf_counters *c)
 	return true;
 }
 
-static __always_inline void sample(struct bpf_perf_event_data *ctx, struct lf_counters *c, __u64 now)
+/* What a failed walk began with, for user space to repeat it. A function of its own for the verifier. */
+__noinline int send_failed(__u32 slot)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
-	__u32 pid = pid_of(task), zero = 0;
+	struct scratch *s = scratch_of(slot);
 
-	if (!wanted(task, pid)) {
-		c->filtered++;
-		return;
+	/* Another task's memory is read in another way: walks of waiting threads are not sent. */
+	if (!s || (s->start.flags & WALK_REMOTE))
+		return 0;
+	struct lf_failed *failed = bpf_ringbuf_reserve(&records, sizeof(*failed), 0);
+
+	if (!failed)
+		return 0;
+	failed->entry = LF_ENTRY_FAILED;
+	failed->stack = s->record.stack;
+	failed->ip = s->start.ip;
+	failed->sp = s->start.sp;
+	failed->fp = s->start.fp;
+	for (int i = 0; i < WALK_REGISTERS; i++)
+		failed->registers[i] = s->start.registers[i];
+	__u32 at = 0;
+
+	/* In pieces that do not lie across the end of a page: the stack's mapping ends at one. */
+	for (int i = 0; i < LF_FAILED_STACK_BYTES / FAILED_PIECE; i++) {
+		__u32 bytes = FAILED_PIECE - ((s->start.sp + at) & (FAILED_PIECE - 1));
+
+		if (at > LF_FAILED_STACK_BYTES - FAILED_PIECE || bytes > FAILED_PIECE)
+			break;
+		if (bpf_probe_read_user(failed->bytes + at, bytes, (void *)(s->start.sp + at)))
+			break;
+		at += bytes;
 	}
-	struct scratch *s = bpf_map_lookup_elem(&scratch, &zero);
-	if (!s) {
-		c->no_scratch++;
-		return;
-	}
+	failed->stack_bytes = at;
+	bpf_ringbuf_submit(failed, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* Whether a walk that ended so is sent. */
+static __always_inline bool is_saved(__u32 outcome)
+{
+	return config.save_failed && (outcome > LF_TRUNCATED || config.save_failed > 1);
+}
+
+/* Who it is. */
+static __always_inline void describe(struct scratch *s, struct task_struct *task, __u32 pid, __u32 kind, __u64 now)
+{
 	struct lf_record *r = &s->record;
+	struct walk *w = &s->walk;
 
+	r->entry = LF_ENTRY_STACK;
+	r->kind = kind;
 	r->time_ns = now;
 	r->pid = pid;
 	r->tid = tid_of(task);
 	r->process_start_ns = task->group_leader->start_boottime;
 	r->thread_start_ns = task->start_boottime;
 	r->exec_id = task->self_exec_id;
-	bpf_get_current_comm(r->comm, sizeof(r->comm));
+	BPF_CORE_READ_INTO(&r->comm, task, comm);
 	r->outcome = LF_COMPLETE;
+	r->wait = LF_WAIT_NONE;
+	r->interpreter_outcome = LF_INTERPRETER_FINE;
 	r->kernel_frames = 0;
-	r->user_frames = 0;
+	r->user_words = 0;
+	r->segments = 0;
 
-	bool user_mode = CTX_IN_USER_MODE(ctx);
+	w->task = (__u64)task;
+	w->mm = (__u64)task->mm;
+	w->pid = pid;
+	w->now_ns = now;
+	w->segments = 0;
+	w->segment = 0;
+	w->at = 0;
+	w->flags = WALK_EXACT | WALK_ALL_REGISTERS | WALK_FP_KNOWN | WALK_BX_KNOWN;
+	w->outcome = LF_TRUNCATED;
+	w->interpreter_outcome = LF_INTERPRETER_FINE;
+	w->interpreter_frame = 0;
+
 	__u64 hash = mix(mix(r->thread_start_ns, task->pid), r->exec_id);
-	hash = mix(mix(hash, ((__u64 *)r->comm)[0]), ((__u64 *)r->comm)[1]);
 
-	__u32 k = 0;
-	if (!user_mode && config.kernel_frames) {
-		long bytes = bpf_get_stack(ctx, s->addresses, LF_MAX_KERNEL_FRAMES * sizeof(__u64), 0);
+	w->hash = mix(mix(mix(hash, ((__u64 *)r->comm)[0]), ((__u64 *)r->comm)[1]), kind);
+}
 
-		if (bytes > 0)
-			k = (__u32)bytes / sizeof(__u64);
-		if (k > LF_MAX_KERNEL_FRAMES) /* cannot be: for the verifier */
-			k = LF_MAX_KERNEL_FRAMES;
-		struct walk w = { .s = s, .hash = hash };
+/* Takes `k` kernel addresses that lie in scratch::words. */
+static __always_inline void take_kernel_frames(__u32 slot, struct scratch *s, __u32 k)
+{
+	if (k > LF_MAX_KERNEL_FRAMES) /* cannot be: for the verifier */
+		k = LF_MAX_KERNEL_FRAMES;
+	if (config.use_loop)
+		bpf_loop(k, mix_address, &slot, 0);
+	else
+		for (__u32 i = 0; i < LF_MAX_KERNEL_FRAMES && i < k; i++)
+			s->walk.hash = mix(s->walk.hash, s->words[i]);
+	s->record.kernel_frames = k;
+	s->walk.at = k;
+}
 
-		bpf_loop(k, mix_address, &w, 0);
-		hash = w.hash;
+/* Whether the task is executing a new program: from some point on its registers are the old program's, its memory the new one's. */
+static __always_inline bool in_execve(struct task_struct *task)
+{
+	return bpf_core_field_exists(task->in_execve) && BPF_CORE_READ_BITFIELD_PROBED(task, in_execve);
+}
+
+/* Walks the user stack from the registers in scratch::walk, behind the kernel's frames. */
+static __always_inline void take_user_frames(__u32 slot, struct scratch *s)
+{
+	struct walk *w = &s->walk;
+	__u32 zero = 0, k = s->record.kernel_frames, deepest = LF_MAX_USER_FRAMES;
+	struct lf_live *now = bpf_map_lookup_elem(&live, &zero);
+	struct mm_struct *mm = (void *)w->mm;
+	struct task_struct *task = (void *)w->task;
+	__u64 hash;
+
+	/* A thread on its way out has no user part any more: its stack may be another thread's already. */
+	if (BPF_CORE_READ(task, flags) & PF_EXITING)
+		return;
+	w->flags |= WALK_USER_PART;
+	if (now && now->user_frames_max && now->user_frames_max < deepest)
+		deepest = now->user_frames_max;
+	w->limit = k + deepest;
+	hash = w->hash;
+	w->searched = 0;
+	w->cached = 0;
+	w->vdso = (__u64)BPF_CORE_READ(mm, context.vdso);
+	if (config.save_failed)
+		s->start = *w;
+	walk_stack(slot);
+	if (w->outcome > LF_TRUNCATED && k && in_execve((void *)w->task)) {
+		w->at = k;
+		w->segments = 0;
+		w->hash = hash;
+		w->outcome = LF_COMPLETE;
 	}
-	r->kernel_frames = k;
+	s->record.user_words = w->at - k;
+	s->record.segments = w->segments;
+	s->record.outcome = w->outcome;
+	s->record.interpreter_outcome = w->interpreter_outcome;
+}
 
-	if (user_mode)
-		r->user_frames = walk_user(s, k, CTX_IP(ctx), CTX_FP(ctx), CTX_SP(ctx), &hash);
-	else if (!(task->flags & PF_KTHREAD)) {
-		struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
+/* Counts the stack in scratch, or sends it, as `weight_ns`. Says which in the counters. */
+static __always_inline void record(__u32 slot, struct scratch *s, struct lf_counters *c, __u64 weight_ns)
+{
+	struct lf_record *r = &s->record;
+	__u64 hash;
 
-		r->user_frames = walk_user(s, k, REGS_IP(regs), REGS_FP(regs), REGS_SP(regs), &hash);
-	}
-	if (!r->kernel_frames && !r->user_frames) {
+	/* A thread on its way out, without kernel frames: its time is recorded all the same. */
+	if (!r->kernel_frames && !r->user_words && (s->walk.flags & WALK_USER_PART)) {
 		c->no_frames++;
 		return;
 	}
-	c->user_frames += r->user_frames;
-	hash = mix(hash, r->outcome);
+	c->user_frames += r->user_words;
+	if (r->user_words) {
+		c->rules_searched += s->walk.searched;
+		c->rules_cached += s->walk.cached;
+	}
+	if (r->outcome == LF_TRUNCATED)
+		c->truncated++;
+	hash = mix(mix(mix(s->walk.hash, r->outcome), r->interpreter_outcome), r->wait);
 	r->stack = hash;
 	r->count = 1;
+	r->weight_ns = weight_ns;
 	if (config.count_in_kernel) {
-		__u64 *count = bpf_map_lookup_elem(&counts, &hash);
+		struct lf_count *count = bpf_map_lookup_elem(&counts, &hash);
 
 		if (count) {
 			/* Atomic although a thread runs on one CPU at a time: another with the same hash may not. */
-			__sync_fetch_and_add(count, 1);
+			__sync_fetch_and_add(&count->samples, 1);
+			__sync_fetch_and_add(&count->weight_ns, weight_ns);
 			c->recorded++;
 			return;
 		}
@@ -296,48 +302,99 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct lf_co
 		 * A new stack. It is entered before it is sent (the other order could send it twice), as none; the sample counts
 		 * once it is on its way. If the ring is full the entry goes again: the next such sample tries anew.
 		 */
-		__u64 none = 0;
+		struct lf_count none = {};
 
 		if (bpf_map_update_elem(&counts, &hash, &none, BPF_NOEXIST))
 			c->uncounted++;
 		else {
 			r->count = 0;
+			r->weight_ns = 0;
+			if (is_saved(r->outcome))
+				send_failed(slot);
 			if (!send(s, c)) {
 				bpf_map_delete_elem(&counts, &hash);
 				c->lost++;
 				return;
 			}
 			count = bpf_map_lookup_elem(&counts, &hash);
-			if (count)
-				__sync_fetch_and_add(count, 1);
+			if (count) {
+				__sync_fetch_and_add(&count->samples, 1);
+				__sync_fetch_and_add(&count->weight_ns, weight_ns);
+			}
 			c->recorded++;
 			return;
 		}
 	}
+	if (is_saved(r->outcome))
+		send_failed(slot);
 	if (send(s, c))
 		c->recorded++;
 	else
 		c->lost++;
 }
 
-static __always_inline struct lf_counters *own_counters(void)
+static __always_inline void sample(struct bpf_perf_event_data *ctx, struct lf_counters *c, __u64 now, __u64 weight_ns)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	__u32 pid = pid_of(task);
 
-	return bpf_map_lookup_elem(&counters, &cpu);
+	if (!wanted(task, pid)) {
+		c->filtered++;
+		return;
+	}
+	struct scratch *s = scratch_of(LF_SLOT_EVENT);
+	if (!s) {
+		c->no_scratch++;
+		return;
+	}
+	describe(s, task, pid, LF_ON_CPU, now);
+
+	bool user_mode = IN_USER_MODE(ctx);
+
+	if (!user_mode && config.kernel_frames) {
+		long bytes = bpf_get_stack(ctx, s->words, LF_MAX_KERNEL_FRAMES * sizeof(__u64), 0);
+
+		take_kernel_frames(LF_SLOT_EVENT, s, bytes > 0 ? (__u32)bytes / sizeof(__u64) : 0);
+	}
+	if (user_mode) {
+#define FROM_CONTEXT(field) ctx->field
+		TAKE_REGISTERS(&s->walk, FROM_CONTEXT);
+		take_user_frames(LF_SLOT_EVENT, s);
+	} else if (s->walk.mm) { /* neither a kernel thread nor one that has given up its memory on its way out */
+#if defined(__TARGET_ARCH_x86)
+		struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
+#define FROM_KERNEL_STACK(field) BPF_CORE_READ(regs, field)
+#else
+		struct user_pt_regs *regs = (void *)bpf_task_pt_regs(task);
+#define FROM_KERNEL_STACK(field) BPF_CORE_READ(regs, field)
+#endif
+		TAKE_REGISTERS(&s->walk, FROM_KERNEL_STACK);
+		take_user_frames(LF_SLOT_EVENT, s);
+	}
+	record(LF_SLOT_EVENT, s, c, weight_ns);
 }
 
 SEC("perf_event")
 int on_sample(struct bpf_perf_event_data *ctx)
 {
-	struct lf_counters *c = own_counters();
+	struct lf_counters *c = own_counters(LF_SLOT_EVENT);
 
 	if (!c) /* cannot be: there is a row for every possible CPU */
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
+	__u32 zero = 0;
+	struct lf_live *l = bpf_map_lookup_elem(&live, &zero);
+	__u64 weight_ns = l ? l->period_ns : 0;
 
+	/*
+	 * Where the rate moves, a sample stands for the time since the last firing on this CPU, wanted or not. The event itself cannot
+	 * be asked: after its period was changed it goes on to tell the old one.
+	 */
+	if (config.rate_moves && c->last_fired_ns)
+		weight_ns = now - c->last_fired_ns;
+	c->last_fired_ns = now;
 	c->fired++;
-	sample(ctx, c, now);
+	sample(ctx, c, now, weight_ns);
 	c->run_ns += bpf_ktime_get_ns() - now;
 	return 0;
 }
@@ -350,12 +407,34 @@ int on_nothing(struct bpf_perf_event_data *ctx)
 	return 0;
 }
 
+/* A process may have 100,000 mappings; what lies behind so many of them is announced when a stack meets it. */
+#define MAPPINGS_LOOKED_AT 4096
+
+/* Announces all executable files of a process that are new: run by user space, not by an event. */
+SEC("iter/task_vma")
+int announce_mappings(struct bpf_iter__task_vma *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct vm_area_struct *vma = ctx->vma;
+	struct scratch *s = scratch_of(LF_SLOT_ITERATOR);
+
+	if (ctx->meta->seq_num > MAPPINGS_LOOKED_AT)
+		return 1; /* ends the read with EAGAIN */
+	if (!task || !vma || !s || !(BPF_CORE_READ(vma, vm_flags) & VM_EXEC))
+		return 0;
+	s->walk.now_ns = bpf_ktime_get_ns();
+	s->walk.vdso = (__u64)BPF_CORE_READ(task, mm, context.vdso);
+	s->walk.pid = pid_of(task);
+	enter_segment(LF_SLOT_ITERATOR, s, vma, 0);
+	return 0;
+}
+
 /* LF_TARGET_PROCESSES: children of wanted processes are wanted. */
 SEC("raw_tp/sched_process_fork")
 int on_fork(__u64 *args)
 {
 	__u64 start = bpf_ktime_get_ns();
-	struct lf_counters *c = own_counters();
+	struct lf_counters *c = own_counters(LF_SLOT_TRACEPOINT);
 	struct task_struct *parent = (void *)args[0], *child = (void *)args[1];
 	__u32 parent_pid = pid_of(parent), child_pid = pid_of(child), one = 1;
 
@@ -364,6 +443,7 @@ int on_fork(__u64 *args)
 	if (parent_pid != child_pid && parent_pid && bpf_map_lookup_elem(&targets, &parent_pid) &&
 	    bpf_map_update_elem(&targets, &child_pid, &one, BPF_ANY))
 		__sync_fetch_and_add(&c->unfollowed, 1);
+	__sync_fetch_and_add(&c->follow_events, 1);
 	__sync_fetch_and_add(&c->follow_ns, bpf_ktime_get_ns() - start);
 	return 0;
 }
@@ -373,7 +453,7 @@ SEC("raw_tp/sched_process_exit")
 int on_exit(__u64 *args)
 {
 	__u64 start = bpf_ktime_get_ns();
-	struct lf_counters *c = own_counters();
+	struct lf_counters *c = own_counters(LF_SLOT_TRACEPOINT);
 	struct task_struct *task = (void *)args[0];
 	__u32 pid = pid_of(task);
 
@@ -381,8 +461,12 @@ int on_exit(__u64 *args)
 		return 0;
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		bpf_map_delete_elem(&targets, &pid);
+	__sync_fetch_and_add(&c->follow_events, 1);
 	__sync_fetch_and_add(&c->follow_ns, bpf_ktime_get_ns() - start);
 	return 0;
 }
+
+#include "offcpu.h"
+#include "tick.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

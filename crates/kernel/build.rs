@@ -16,22 +16,24 @@ fn main() {
     println!("cargo::rerun-if-changed={}", source.display());
     println!("cargo::rerun-if-env-changed=CLANG");
     let clang = clang();
-    let status = Command::new(&clang)
-        .args(["-O2", "-g", "--target=bpf", "-mcpu=v3", "-nostdinc", "-Wall", "-Wextra", "-Werror"])
-        .arg(format!("-D__TARGET_ARCH_{arch}"))
-        // The object must not depend on where it was built.
-        .arg(format!("-fdebug-prefix-map={}=bpf", source.display()))
-        .arg("-I")
-        .arg(&source)
-        .arg("-I")
-        .arg(env("DEP_BPF_INCLUDE"))
-        .arg("-c")
-        .arg(source.join("sampler.bpf.c"))
-        .arg("-o")
-        .arg(out.join("sampler.bpf.o"))
-        .status()
-        .unwrap_or_else(|e| panic!("{clang}: {e}"));
-    assert!(status.success(), "{clang} could not compile bpf/sampler.bpf.c");
+    for name in ["sampler", "remote"] {
+        let status = Command::new(&clang)
+            .args(["-O2", "-g", "--target=bpf", "-mcpu=v3", "-nostdinc", "-Wall", "-Wextra", "-Werror"])
+            .arg(format!("-D__TARGET_ARCH_{arch}"))
+            // The object must not depend on where it was built.
+            .arg(format!("-fdebug-prefix-map={}=bpf", source.display()))
+            .arg("-I")
+            .arg(&source)
+            .arg("-I")
+            .arg(env("DEP_BPF_INCLUDE"))
+            .arg("-c")
+            .arg(source.join(format!("{name}.bpf.c")))
+            .arg("-o")
+            .arg(out.join(format!("{name}.bpf.o")))
+            .status()
+            .unwrap_or_else(|e| panic!("{clang}: {e}"));
+        assert!(status.success(), "{clang} could not compile bpf/{name}.bpf.c");
+    }
 }
 
 /// The first clang that has the BPF target: `$CLANG`, `clang`, `clang-14` and later.

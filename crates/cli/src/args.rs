@@ -1,8 +1,9 @@
 //! The command line. Help text states unit, range and default.
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use lightfoot_cost::{Base, Budget};
 use lightfoot_export::Format;
-use lightfoot_sampler::Transfer;
+use lightfoot_sampler::{ClockChoice, Transfer};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,6 +60,24 @@ pub struct ProfileArguments {
     /// Samples per second of CPU time, 1 to 10000. The default avoids marching in step with timers of 100 Hz.
     #[arg(short = 'F', long = "frequency", value_name = "HZ", default_value = "99", value_parser = rate)]
     pub frequency: u64,
+    /// What makes samples of CPU time fire: timer (an interrupt each), tick (the scheduler's own: no interrupt, and no more samples than
+    /// ticks) or auto (the cheaper one that can deliver the rate, measured at the start). Default: timer.
+    #[arg(long, value_name = "CLOCK", value_parser = clock)]
+    pub clock: Option<ClockChoice>,
+    /// Show where threads wait instead of where CPU time goes: blocked time by stack and reason.
+    #[arg(long, conflicts_with = "clock")]
+    pub off_cpu: bool,
+    /// Show both: CPU time and blocked time in one profile (wall-clock time of all threads).
+    #[arg(long)]
+    pub wall: bool,
+    /// The most that lightfoot may cost in any ten seconds of sampling, interrupts and BPF programs included: 0.5% (of one CPU) or
+    /// 0.1%machine (of all CPUs together). To keep it the rate is lowered and other work put off, which the result tells. Default: no limit.
+    #[arg(long, value_name = "SHARE", value_parser = budget)]
+    pub budget: Option<Budget>,
+    /// The most memory that lightfoot and its BPF maps may take together, for example 64M. Default: 32 MB of maps at most, and no limit
+    /// for the process.
+    #[arg(long, value_name = "BYTES", value_parser = memory)]
+    pub mem: Option<u64>,
     /// Where to write the result; the ending of the name chooses the format. Default: standard output.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -68,12 +87,26 @@ pub struct ProfileArguments {
     /// Leave out kernel frames and kernel threads.
     #[arg(long)]
     pub no_kernel: bool,
+    /// Do not ask running Java virtual machines for the names of their code (what jcmd PID Compiler.perfmap does).
+    #[arg(long)]
+    pub no_jvm_attach: bool,
+    /// Save stacks that did not reach their root into this folder, to be replayed: at most 100 small files, one for each place and reason.
+    /// They hold registers and up to 16 KiB of stack memory each, so they may hold secrets.
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub save_failed: Option<PathBuf>,
+    /// Save all stacks, whole ones, too.
+    #[arg(long, hide = true, requires = "save_failed")]
+    pub save_all: bool,
+    /// Walk stacks without bpf_loop, as on kernels before 5.17.
+    #[arg(long, hide = true)]
+    pub plain_loops: bool,
     /// How samples leave the kernel: counted (equal stacks are counted there) or ring (one by one).
     #[arg(long, value_name = "WAY", value_parser = transfer, hide_short_help = true)]
     pub transfer: Option<Transfer>,
     /// Size of the buffer between kernel and lightfoot, in bytes: a power of two from 4096 to 1073741824.
-    #[arg(long, value_name = "BYTES", default_value = "1048576", value_parser = ring_bytes, hide_short_help = true)]
-    pub ring_bytes: u32,
+    /// Default: 1048576, or what --mem leaves.
+    #[arg(long, value_name = "BYTES", value_parser = ring_bytes, hide_short_help = true)]
+    pub ring_bytes: Option<u32>,
     /// A command to start and profile.
     #[arg(last = true, value_name = "CMD", action = ArgAction::Append)]
     pub argv: Vec<OsString>,
@@ -116,6 +149,15 @@ fn rate(text: &str) -> Result<u64, String> {
     }
 }
 
+fn clock(text: &str) -> Result<ClockChoice, String> {
+    match text {
+        "timer" => Ok(ClockChoice::Timer),
+        "tick" => Ok(ClockChoice::Tick),
+        "auto" => Ok(ClockChoice::Auto),
+        _ => Err("choose timer, tick or auto".into()),
+    }
+}
+
 fn transfer(text: &str) -> Result<Transfer, String> {
     match text {
         "counted" => Ok(Transfer::Counted),
@@ -129,6 +171,48 @@ fn ring_bytes(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(bytes) if bytes.is_power_of_two() && (page..=1 << 30).contains(&bytes) => Ok(bytes),
         _ => Err(format!("it must be a power of two from {page} to {}", 1 << 30)),
+    }
+}
+
+const BUDGET_HELP: &str = "say it like 0.5% (of one CPU) or 0.1%machine (of all CPUs together)";
+
+/// A share of CPU time: a number with `%` (of one CPU) or `%machine` (of all CPUs together).
+fn budget(text: &str) -> Result<Budget, String> {
+    let Some((number, unit)) = text.split_once('%') else { return Err(BUDGET_HELP.into()) };
+    let base = match unit.trim() {
+        "" => Base::OneCpu,
+        "machine" => Base::Machine,
+        _ => return Err(BUDGET_HELP.into()),
+    };
+    let number = number.trim();
+    if !number.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return Err(BUDGET_HELP.into());
+    }
+    let percent: f64 = number.parse().map_err(|_| BUDGET_HELP.to_string())?;
+    Budget::new(percent, base)
+        .ok_or_else(|| "it must be above 0% and at most 100%; 0.5% is a good start".into())
+}
+
+const MEMORY_HELP: &str = "say it like 64M; K, M and G are powers of 1024";
+
+/// An amount of memory in bytes: a whole number with `K`, `M` or `G`.
+fn memory(text: &str) -> Result<u64, String> {
+    let unit = text.char_indices().next_back().map_or(0, |(at, _)| at);
+    let (number, unit) = text.split_at(unit);
+    let factor: u64 = match unit {
+        "K" | "k" => 1 << 10,
+        "M" | "m" => 1 << 20,
+        "G" | "g" => 1 << 30,
+        _ => return Err(MEMORY_HELP.into()),
+    };
+    if !number.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(MEMORY_HELP.into());
+    }
+    let number: u64 = number.parse().map_err(|_| MEMORY_HELP.to_string())?;
+    match number.checked_mul(factor) {
+        Some(0) => Err(MEMORY_HELP.into()),
+        Some(bytes) => Ok(bytes),
+        None => Err("that is more than any machine has".into()),
     }
 }
 
@@ -168,5 +252,32 @@ mod tests {
         for wrong in ["0", "1000", "65537", "4294967296", "x"] {
             assert!(ring_bytes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn budgets_are_percentages() {
+        assert_eq!(budget("0.5%").map(|b| b.ns_per_s(8)), Ok(5_000_000));
+        assert_eq!(budget("2 %").map(|b| b.ns_per_s(8)), Ok(20_000_000));
+        assert_eq!(budget("100%").map(|b| b.ns_per_s(8)), Ok(1_000_000_000));
+        assert_eq!(budget("0.1%machine").map(|b| b.ns_per_s(8)), Ok(8_000_000));
+        for wrong in
+            ["", "%", "0.5", "5ms", "half%", "0.5%%", "0.5%cpu", "-1%", "+1%", "inf%", "nan%", "1e3x%"]
+        {
+            assert_eq!(budget(wrong), Err(BUDGET_HELP.into()), "{wrong}");
+        }
+        for wrong in ["0%", "0.0%", "100.1%", "1e9%"] {
+            assert!(budget(wrong).is_err_and(|said| said.contains("0.5%")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn memory_has_a_unit() {
+        assert_eq!(memory("64M"), Ok(64 << 20));
+        assert_eq!(memory("65536k"), Ok(64 << 20));
+        assert_eq!(memory("1G"), Ok(1 << 30));
+        for wrong in ["", "M", "64", "0M", "-1M", "+1M", "1.5G", "64MB", "M64", "6\u{e9}", "64T"] {
+            assert_eq!(memory(wrong), Err(MEMORY_HELP.into()), "{wrong}");
+        }
+        assert!(memory("18446744073709551615G").is_err());
     }
 }

@@ -6,11 +6,11 @@ use crate::output::Output;
 use crate::progress::Line;
 use crate::signals::Ending;
 use crate::terminal::text_options;
-use lightfoot_cost::{Phase, add_phase};
+use lightfoot_cost::{MemoryPlan, Phase, add_phase};
 use lightfoot_export::Format;
 use lightfoot_kernel::os;
 use lightfoot_model::Profile;
-use lightfoot_sampler::{Request, Run, Target};
+use lightfoot_sampler::{Kinds, Request, Run, Save, SaveWalks, Target};
 use std::io::{IsTerminal, stderr, stdout};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -40,9 +40,17 @@ pub fn run(arguments: &ProfileArguments, verbose: bool) -> Result<u8, Failure> {
     let mut run = Run::start(Request {
         target,
         rate_hz: arguments.frequency,
+        clock: arguments.clock.unwrap_or_default(),
+        kinds: kinds(arguments),
         kernel_frames: !arguments.no_kernel,
         transfer: arguments.transfer.unwrap_or_default(),
         ring_bytes: arguments.ring_bytes,
+        budget: arguments.budget,
+        memory: plan(arguments)?,
+        memory_bytes: arguments.mem,
+        jvm_attach: !arguments.no_jvm_attach,
+        save: save(arguments),
+        plain_loops: arguments.plain_loops,
         command_line: std::env::args().collect::<Vec<_>>().join(" "),
         version: env!("CARGO_PKG_VERSION"),
     })?;
@@ -83,6 +91,30 @@ pub fn run(arguments: &ProfileArguments, verbose: bool) -> Result<u8, Failure> {
         );
     }
     Ok(code(status, &profile))
+}
+
+fn kinds(arguments: &ProfileArguments) -> Kinds {
+    match (arguments.wall, arguments.off_cpu) {
+        (true, _) => Kinds::Wall,
+        (false, true) => Kinds::OffCpu,
+        (false, false) => Kinds::OnCpu,
+    }
+}
+
+/// Bounds of everything that grows.
+fn plan(arguments: &ProfileArguments) -> Result<MemoryPlan, Failure> {
+    let cpus = os::possible_cpus().unwrap_or(1) as u32;
+    match arguments.mem {
+        None => Ok(MemoryPlan::standard(cpus)),
+        Some(bytes) => {
+            MemoryPlan::for_limit(bytes, cpus).map_err(|e| Failure::new(USAGE, format!("--mem: {e}")))
+        }
+    }
+}
+
+fn save(arguments: &ProfileArguments) -> Option<Save> {
+    let which = if arguments.save_all { SaveWalks::All } else { SaveWalks::Failed };
+    arguments.save_failed.clone().map(|folder| Save { folder, which })
 }
 
 /// Waits until the run is over: the time, the target or the user's patience. Returns whether the command, if there is one, still has to

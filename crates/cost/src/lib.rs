@@ -1,7 +1,17 @@
 //! The ledger: what a run cost, from what was measured. Decides, never acts; opens no file, makes no system call.
 //!
-//! Not here: the measuring (crates `kernel` and `sampler`), the budget governor (comes with `--budget`).
+//! Not here: the measuring (crates `kernel` and `sampler`), and doing what the governor says (crate `sampler`).
 #![forbid(unsafe_code)]
+
+mod budget;
+pub mod governor;
+pub mod memory;
+mod windows;
+
+pub use budget::{Base, Budget, WINDOW_NS};
+pub use governor::Governor;
+pub use memory::{MemoryPlan, TooSmall};
+pub use windows::WindowLog;
 
 use lightfoot_model::{Cost, PhaseCost};
 
@@ -121,6 +131,9 @@ pub fn ledger(measured: &Measured) -> Cost {
         first_sample_cpu_ns: measured.first_sample_cpu_ns,
         phases,
         running_percent_of_one_cpu: percent(running_ns, measured.duration_ns),
+        // Who keeps a log of windows enters it: `WindowLog::enter`.
+        windows: Vec::new(),
+        budget: None,
     }
 }
 

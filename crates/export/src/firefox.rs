@@ -4,8 +4,10 @@
 //!
 //! Samples are counted, not timed, so **the times in this format are made up**: each thread's samples stand in the order of a flame
 //! graph, and fill the run in proportion to their counts. `threadCPUDelta` is true, so the height of a track is the share of a CPU
-//! that the thread used. Loses outcomes and why a frame has no name; addresses are those of functions.
+//! that the thread used. Loses each sample's outcome (the debt stands in the details) and why a frame has no name; addresses are those of
+//! functions.
 
+use crate::debts;
 use crate::names::short_object;
 use crate::stream::{Seq, buffered, json_object};
 use lightfoot_model::{Frame, FrameKind, Profile, Sample, StackId, StackTable, StringId, Thread, ThreadId};
@@ -22,6 +24,9 @@ const GECKO_VERSION: u32 = 31;
 const RESOURCE_LIBRARY: u32 = 1;
 /// Threads shown when the profile is opened; the others are one click away.
 const VISIBLE_THREADS: usize = 12;
+
+/// Rows of unwind debt in the profile's details.
+const MOST_DEBTS: usize = 20;
 
 /// Writes `profile`, followed by a newline.
 ///
@@ -43,16 +48,20 @@ fn category(kind: FrameKind) -> u32 {
         FrameKind::Kernel => 2,
         FrameKind::Inlined => 3,
         FrameKind::Jit => 4,
+        FrameKind::Python => 5,
+        FrameKind::Ruby => 6,
     }
 }
 
 /// Names and colours of [`category`]'s numbers.
-const CATEGORIES: [(&str, &str); 5] = [
+const CATEGORIES: [(&str, &str); 7] = [
     ("Other", "grey"),
     ("Native", "blue"),
     ("Kernel", "orange"),
     ("Inlined", "lightblue"),
     ("JIT", "yellow"),
+    ("Python", "green"),
+    ("Ruby", "red"),
 ];
 
 /// The profile as the Firefox Profiler sees it: small tables that the profile does not have.
@@ -96,7 +105,7 @@ impl<'p> View<'p> {
         };
         let mut function_index: HashMap<(StringId, StringId, StringId, FrameKind), u32> = HashMap::new();
         for &frame in profile.frames.iter() {
-            if !frame.object.is_empty() {
+            if !frame.object.is_empty() && !matches!(frame.kind, FrameKind::Python | FrameKind::Ruby) {
                 intern(&mut view.objects, &mut view.object_index, frame.object, frame.object);
             }
             if !frame.file.is_empty() {
@@ -287,6 +296,18 @@ impl Serialize for Meta<'_> {
                     entry("Peak memory", "bytes", cost.peak_rss_bytes.into()),
                     entry("BPF maps", "bytes", cost.bpf_map_bytes.into()),
                 ]},
+                {"label": "Stacks that do not reach their root, in samples", "entries": debts::rows(self.0.profile)
+                    .iter()
+                    .take(MOST_DEBTS)
+                    .map(|row| {
+                        let object = match row.object {
+                            "" => "[unknown]",
+                            object => short_object(object),
+                        };
+                        let label = format!("{object}: {}", row.outcome.sentence());
+                        entry(&label, "integer", row.count.into())
+                    })
+                    .collect::<Vec<_>>()},
                 {"label": "Notes", "entries": meta
                     .notes
                     .iter()

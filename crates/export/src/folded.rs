@@ -1,6 +1,7 @@
 //! Folded stacks, one line each: `thread;root;...;leaf count`. The common denominator of flame graph tools.
 //!
-//! Sorted as bytes, equal lines added up, counts are samples. Kernel, inlined and JIT frames end in `_[k]`, `_[i]`, `_[j]`. A sample
+//! Sorted as bytes, equal lines added up, counts are samples. Kernel, inlined and JIT frames end in `_[k]`, `_[i]`, `_[j]`; there is no
+//! such custom for Python and Ruby, so theirs are bare. A sample
 //! without a known frame is `thread;[no stack]`. Loses process and thread ids, objects, files and lines, outcomes, the ledger.
 
 use crate::paths::Paths;

@@ -3,7 +3,7 @@
 //! Loses addresses (the page has no use for them); keeps everything else.
 
 use crate::stream::{Seq, buffered};
-use lightfoot_model::{Accounting, Cost, Frame, FrameKind, Meta, Profile, Thread};
+use lightfoot_model::{Accounting, Cost, Debt, Frame, FrameKind, Meta, Profile, StackOutcome, Thread};
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 use std::io::{self, Write};
@@ -100,6 +100,8 @@ impl Serialize for Page<'_> {
             stacks: K,
             threads: &'a [Thread],
             samples: A,
+            outcomes: [OutcomeRow; StackOutcome::ALL.len()],
+            debt: &'a [Debt],
             accounting: &'a Accounting,
             cost: &'a Cost,
         }
@@ -111,11 +113,21 @@ impl Serialize for Page<'_> {
             stacks: Stacks(profile),
             threads: &profile.threads,
             samples: Samples(profile),
+            outcomes: StackOutcome::ALL
+                .map(|outcome| OutcomeRow { name: outcome.name(), sentence: outcome.sentence() }),
+            debt: &profile.debt,
             accounting: &profile.accounting,
             cost: &profile.cost,
         }
         .serialize(serializer)
     }
+}
+
+/// What the number of an outcome means; its position is its number.
+#[derive(Serialize)]
+struct OutcomeRow {
+    name: &'static str,
+    sentence: &'static str,
 }
 
 /// Columns of the frame table. Texts are indices into `strings`.
@@ -145,7 +157,7 @@ impl Serialize for Frames<'_> {
     }
 }
 
-/// The number of a kind in the page's data: 0 native, 1 kernel, 2 inlined, 3 JIT, 4 unknown.
+/// The number of a kind in the page's data: 0 native, 1 kernel, 2 inlined, 3 JIT, 4 unknown, 5 Python, 6 Ruby.
 fn kind_number(frame: &Frame) -> u8 {
     match frame.kind {
         FrameKind::Native => 0,
@@ -153,6 +165,8 @@ fn kind_number(frame: &Frame) -> u8 {
         FrameKind::Inlined => 2,
         FrameKind::Jit => 3,
         FrameKind::Unknown => 4,
+        FrameKind::Python => 5,
+        FrameKind::Ruby => 6,
     }
 }
 

@@ -4,7 +4,9 @@
 //! carries its names; `frame_ids` lead to the rest.
 
 use crate::stream::{Seq, buffered};
-use lightfoot_model::{Accounting, Cost, FrameId, FrameKind, Meta, Profile, StackOutcome, Thread};
+use lightfoot_model::{
+    Accounting, Cost, Debt, FrameId, FrameKind, Meta, Profile, StackOutcome, Thread, Wait,
+};
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
 
@@ -23,6 +25,8 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         meta: &profile.meta,
         accounting: &profile.accounting,
         cost: &profile.cost,
+        outcomes: outcomes(profile),
+        debt: &profile.debt,
         threads: &profile.threads,
         frames,
         stacks,
@@ -39,9 +43,42 @@ struct Document<'a, F: Serialize, S: Serialize> {
     meta: &'a Meta,
     accounting: &'a Accounting,
     cost: &'a Cost,
+    outcomes: Vec<OutcomeRow>,
+    debt: &'a [Debt],
     threads: &'a [Thread],
     frames: F,
     stacks: S,
+}
+
+/// How many stacks ended in one way.
+#[derive(Serialize)]
+struct OutcomeRow {
+    outcome: StackOutcome,
+    number: u8,
+    sentence: &'static str,
+    count: u64,
+    weight_ns: u64,
+}
+
+/// The outcomes that occur, in numeric order.
+fn outcomes(profile: &Profile) -> Vec<OutcomeRow> {
+    let mut rows: Vec<OutcomeRow> = StackOutcome::ALL
+        .into_iter()
+        .map(|outcome| OutcomeRow {
+            outcome,
+            number: outcome as u8,
+            sentence: outcome.sentence(),
+            count: 0,
+            weight_ns: 0,
+        })
+        .collect();
+    for sample in &profile.samples {
+        let row = &mut rows[sample.outcome as usize];
+        row.count += sample.count;
+        row.weight_ns += sample.weight_ns;
+    }
+    rows.retain(|row| row.count > 0);
+    rows
 }
 
 #[derive(Serialize)]
@@ -104,6 +141,8 @@ impl Serialize for StackRow<'_> {
             tid: u32,
             comm: &'a str,
             outcome: StackOutcome,
+            #[serde(skip_serializing_if = "Wait::is_none")]
+            wait: Wait,
         }
         let StackRow { profile, sample } = self;
         let frame_ids = sample.stack.map(|stack| profile.stacks.root_first(stack)).unwrap_or_default();
@@ -117,6 +156,7 @@ impl Serialize for StackRow<'_> {
             tid: thread.map_or(0, |t| t.tid),
             comm: thread.map_or("", |t| &t.comm),
             outcome: sample.outcome,
+            wait: sample.wait,
         }
         .serialize(serializer)
     }

@@ -6,9 +6,11 @@
 //! Not here: opening or naming files, deciding about colour (crate `cli`), finding names (crate `symbolize`).
 #![forbid(unsafe_code)]
 
+mod colors;
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
 mod common;
+mod debts;
 pub mod firefox;
 pub mod folded;
 mod format;

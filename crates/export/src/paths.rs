@@ -14,6 +14,8 @@ type LabelId = u32;
 /// Equal paths counted together, in the order of their text as bytes.
 pub(crate) struct Paths<'p> {
     labels: Vec<Cow<'p, str>>,
+    /// Kind of the first frame that has a label; `None`: a thread or a text that stands for a stack.
+    kinds: HashMap<LabelId, FrameKind>,
     /// All paths one after the other, root first.
     steps: Vec<LabelId>,
     rows: Vec<Row>,
@@ -42,6 +44,10 @@ impl<'p> Paths<'p> {
             profile.threads.iter().map(|thread| labels.intern(thread_label(&thread.comm))).collect();
         labels.settle(&mut of_frame);
         labels.settle(&mut of_thread);
+        let mut kinds = HashMap::new();
+        for (&label, frame) in of_frame.iter().zip(profile.frames.iter()) {
+            kinds.entry(label).or_insert(frame.kind);
+        }
         let no_thread = labels.intern(Cow::Borrowed("[unknown]"));
         let no_stack = labels.intern(Cow::Borrowed("[no stack]"));
 
@@ -61,7 +67,7 @@ impl<'p> Paths<'p> {
             }
             rows.push(Row { start, len: steps.len() - start, count: sample.count });
         }
-        let mut paths = Paths { labels: labels.texts, steps, rows };
+        let mut paths = Paths { labels: labels.texts, kinds, steps, rows };
         paths.sort_and_merge();
         paths
     }
@@ -105,6 +111,16 @@ impl<'p> Paths<'p> {
             each(&mut self.path(row).iter().map(|&label| self.labels[label as usize].as_ref()), row.count)?;
         }
         Ok(())
+    }
+
+    /// Every label that occurs, and the kind of code it stands for; `None` for threads.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, Option<FrameKind>)> {
+        let mut occurs = vec![false; self.labels.len()];
+        for row in &self.rows {
+            self.path(row).iter().for_each(|&label| occurs[label as usize] = true);
+        }
+        let labels = self.labels.iter().enumerate().filter(move |(label, _)| occurs[*label]);
+        labels.map(|(label, text)| (text.as_ref(), self.kinds.get(&(label as LabelId)).copied()))
     }
 
     /// Frames of a flame graph of these paths.
@@ -205,13 +221,14 @@ impl<'p> Labels<'p> {
     }
 }
 
-/// The field's suffixes for kinds of code. Source: brendangregg/FlameGraph, `stackcollapse-perf.pl` (`--kernel`, `--jit`, `--inline`).
+/// The field's suffixes for kinds of code. Source: brendangregg/FlameGraph, `stackcollapse-perf.pl` (`--kernel`, `--jit`, `--inline`). It
+/// has none for interpreted code, and the profilers of Python and Ruby that write folded stacks put none.
 fn suffix(kind: FrameKind) -> &'static str {
     match kind {
         FrameKind::Kernel => "_[k]",
         FrameKind::Inlined => "_[i]",
         FrameKind::Jit => "_[j]",
-        FrameKind::Native | FrameKind::Unknown => "",
+        FrameKind::Native | FrameKind::Unknown | FrameKind::Python | FrameKind::Ruby => "",
     }
 }
 
@@ -283,6 +300,8 @@ mod tests {
         assert_eq!(function_label("f", FrameKind::Kernel), "f_[k]");
         assert_eq!(function_label("f", FrameKind::Inlined), "f_[i]");
         assert_eq!(function_label("f", FrameKind::Jit), "f_[j]");
+        assert_eq!(function_label("f", FrameKind::Python), "f");
+        assert_eq!(function_label("f", FrameKind::Ruby), "f");
         assert_eq!(function_label("[x+0x1]", FrameKind::Unknown), "[x+0x1]");
         assert_eq!(thread_label("# no comment"), "#_no comment");
     }

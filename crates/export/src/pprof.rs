@@ -1,8 +1,9 @@
 //! pprof's protocol buffer, gzipped. Source of the messages: google/pprof, `proto/profile.proto`.
 //!
-//! Sample types `samples/count` and `cpu/nanoseconds`; labels `thread` (the thread's name), `pid`, `tid`, and `outcome` where a stack is
-//! not complete; the ledger stands in the comments (`pprof -comments`). Inlined functions are lines of their caller's location, as
-//! pprof has it. Loses the kind of a frame and why a frame has no name.
+//! Sample types `samples/count` and `cpu/nanoseconds`, and `off-cpu/nanoseconds` where time off the CPU was asked for; labels `thread` (the thread's name), `pid`, `tid`, and `outcome` where a stack is
+//! not complete; unwind debt and ledger stand in the comments (`pprof -comments`). Inlined functions are lines of their caller's location,
+//! as pprof has it. Frames of an interpreter belong to the mapping `[python]` or `[ruby]`, because no object holds their code. Loses the
+//! other kinds of frames and why a frame has no name.
 //!
 //! Mappings have the range 0 to 0: then pprof takes addresses as those of the object's symbol table, which they are. Source:
 //! google/pprof, `internal/elfexec/elfexec.go` (`GetBase`).
@@ -13,7 +14,7 @@ use crate::stream::buffered;
 use crate::text::{self, TextOptions};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use lightfoot_model::{FrameId, FrameKind, Profile, StackOutcome, StringId};
+use lightfoot_model::{Frame, FrameId, FrameKind, Profile, StackOutcome, StringId};
 use prost::Message;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -175,7 +176,8 @@ struct Writer<'p, 'w> {
     /// Strings that the profile does not have; they follow its own in the table, whose entry 0 is the empty one in both.
     more_strings: Vec<String>,
     more_strings_index: HashMap<String, i64>,
-    mapping_of_object: HashMap<StringId, u64>,
+    /// Mapping by the number of its name.
+    mapping_of_name: HashMap<i64, u64>,
     function_of: HashMap<(StringId, StringId), u64>,
     /// Locations written.
     locations: u64,
@@ -193,7 +195,7 @@ impl<'p, 'w> Writer<'p, 'w> {
             buffer: Vec::new(),
             more_strings: Vec::new(),
             more_strings_index: HashMap::new(),
-            mapping_of_object: HashMap::new(),
+            mapping_of_name: HashMap::new(),
             function_of: HashMap::new(),
             locations: 0,
             location_of_frame: vec![0; profile.frames.len()],
@@ -230,15 +232,24 @@ impl<'p, 'w> Writer<'p, 'w> {
         let meta = &self.profile.meta;
         let samples = proto::ValueType { r#type: self.string("samples"), unit: self.string("count") };
         let cpu = proto::ValueType { r#type: self.string("cpu"), unit: self.string("nanoseconds") };
+        let off_cpu = meta
+            .off_cpu
+            .map(|_| proto::ValueType { r#type: self.string("off-cpu"), unit: self.string("nanoseconds") });
+        let profile_has_cpu = self.profile.has_on_cpu();
         let mut comments = vec![meta.target.clone(), meta.command_line.clone()];
         comments.extend(meta.notes.iter().cloned());
-        let mut ledger = Vec::new();
-        text::ledger(self.profile, &mut ledger, &TextOptions::default())?;
-        comments.extend(String::from_utf8_lossy(&ledger).lines().map(str::to_owned));
+        let mut paragraphs = Vec::new();
+        text::stacks(self.profile, &mut paragraphs, &TextOptions::default())?;
+        text::ledger(self.profile, &mut paragraphs, &TextOptions::default())?;
+        comments.extend(String::from_utf8_lossy(&paragraphs).lines().map(str::to_owned));
         let comment = comments.iter().filter(|text| !text.is_empty()).map(|text| self.string(text)).collect();
         self.put_part(proto::Profile {
-            default_sample_type: cpu.r#type,
-            sample_type: vec![samples, cpu.clone()],
+            // Of a run without samples of CPU time the first thing to see is the other.
+            default_sample_type: off_cpu
+                .as_ref()
+                .filter(|_| !profile_has_cpu)
+                .map_or(cpu.r#type, |off| off.r#type),
+            sample_type: [samples, cpu.clone()].into_iter().chain(off_cpu).collect(),
             time_nanos: signed(meta.started_unix_ns),
             duration_nanos: signed(meta.duration_ns),
             period_type: Some(cpu),
@@ -248,26 +259,29 @@ impl<'p, 'w> Writer<'p, 'w> {
         })
     }
 
-    /// One mapping per object; the first is the one that pprof shows as the main program.
+    /// One mapping per object and language; the first is the one that pprof shows as the main program.
     fn mappings(&mut self) -> io::Result<()> {
         let profile = self.profile;
-        let mut objects: Vec<StringId> = Vec::new();
+        let mut names: Vec<(bool, i64)> = Vec::new();
         for frame in profile.frames.iter() {
-            if !frame.object.is_empty() && !self.mapping_of_object.contains_key(&frame.object) {
-                self.mapping_of_object.insert(frame.object, 0);
-                objects.push(frame.object);
+            let name = self.mapping_name(frame);
+            if name > 0 && !self.mapping_of_name.contains_key(&name) {
+                self.mapping_of_name.insert(name, 0);
+                let path = profile.strings.get(frame.object);
+                let later = interpreted(frame.kind)
+                    || path.starts_with('[')
+                    || path.contains(".so")
+                    || path.ends_with(".map");
+                names.push((later, name));
             }
         }
-        objects.sort_by_key(|&object| {
-            let path = profile.strings.get(object);
-            path.starts_with('[') || path.contains(".so") || path.ends_with(".map")
-        });
-        for (number, object) in objects.into_iter().enumerate() {
+        names.sort_by_key(|&(later, _)| later);
+        for (number, (_, name)) in names.into_iter().enumerate() {
             let id = number as u64 + 1;
-            self.mapping_of_object.insert(object, id);
+            self.mapping_of_name.insert(name, id);
             let mapping = proto::Mapping {
                 id,
-                filename: i64::from(object.0),
+                filename: name,
                 has_functions: true,
                 has_filenames: true,
                 has_line_numbers: true,
@@ -276,6 +290,15 @@ impl<'p, 'w> Writer<'p, 'w> {
             self.put_part(proto::Profile { mapping: vec![mapping], ..Default::default() })?;
         }
         Ok(())
+    }
+
+    /// Number of the name of the mapping that a frame belongs to; 0: none.
+    fn mapping_name(&mut self, frame: &Frame) -> i64 {
+        match frame.kind {
+            FrameKind::Python => self.string("[python]"),
+            FrameKind::Ruby => self.string("[ruby]"),
+            _ => i64::from(frame.object.0),
+        }
     }
 
     fn sample(&mut self, sample: &lightfoot_model::Sample) -> io::Result<()> {
@@ -310,7 +333,12 @@ impl<'p, 'w> Writer<'p, 'w> {
                 num: 0,
             });
         }
-        let value = vec![signed(sample.count), signed(sample.weight_ns)];
+        let weight = signed(sample.weight_ns);
+        let value = match (profile.meta.off_cpu, sample.wait.is_none()) {
+            (None, _) => vec![signed(sample.count), weight],
+            (Some(_), true) => vec![signed(sample.count), weight, 0],
+            (Some(_), false) => vec![signed(sample.count), 0, weight],
+        };
         self.put(field::SAMPLE, &proto::Sample { location_id, value, label })
     }
 
@@ -333,25 +361,27 @@ impl<'p, 'w> Writer<'p, 'w> {
         let (mut mapping_id, mut address) = (0, 0);
         for &frame in group {
             let frame = *self.profile.frames.get(frame);
-            mapping_id = self.mapping_of_object.get(&frame.object).copied().unwrap_or(0);
+            let name = self.mapping_name(&frame);
+            mapping_id = self.mapping_of_name.get(&name).copied().unwrap_or(0);
             address = frame.address;
-            line.push(proto::Line {
-                function_id: self.function(frame.name, frame.file)?,
-                line: frame.line.into(),
-            });
+            line.push(proto::Line { function_id: self.function(&frame)?, line: frame.line.into() });
         }
         self.put(field::LOCATION, &proto::Location { id, mapping_id, address, line })?;
         Ok(id)
     }
 
-    fn function(&mut self, name: StringId, file: StringId) -> io::Result<u64> {
+    fn function(&mut self, frame: &Frame) -> io::Result<u64> {
+        let (name, file) = (frame.name, frame.file);
         if let Some(&id) = self.function_of.get(&(name, file)) {
             return Ok(id);
         }
         let id = self.function_of.len() as u64 + 1;
         self.function_of.insert((name, file), id);
         let name = i64::from(name.0);
-        let function = proto::Function { id, name, system_name: name, filename: i64::from(file.0) };
+        // pprof takes what stands in angle brackets out of names that equal their system name, as it would for C++. Python's `<module>`
+        // would be nothing. Source: google/pprof, `internal/symbolizer/symbolizer.go` (`demangleSingleFunction`).
+        let system_name = if interpreted(frame.kind) { 0 } else { name };
+        let function = proto::Function { id, name, system_name, filename: i64::from(file.0) };
         self.put(field::FUNCTION, &function)?;
         Ok(id)
     }
@@ -371,6 +401,11 @@ impl<'p, 'w> Writer<'p, 'w> {
         }
         Ok(())
     }
+}
+
+/// Whether frames of this kind have no machine code of their own.
+fn interpreted(kind: FrameKind) -> bool {
+    matches!(kind, FrameKind::Python | FrameKind::Ruby)
 }
 
 /// pprof counts in signed numbers.
@@ -417,7 +452,13 @@ mod tests {
             of(4),
             "fib(unsigned long) | fib(unsigned long) | fib(unsigned long) | fib(unsigned long) | main | _start"
         );
-        assert_eq!(of(8), "");
+        let (native_in_python, ruby) = (of(6), of(9));
+        assert_eq!(
+            native_in_python,
+            "scanstring | Handler.handle | <module> | _PyEval_EvalFrameDefault | _start"
+        );
+        assert_eq!(ruby, "Array#each | block in Report#rows | vm_exec_core | _start");
+        assert_eq!(of(read.sample.len() - 1), "");
     }
 
     #[test]
@@ -464,6 +505,16 @@ mod tests {
             }
         }
         let read = read_back(&common::varied());
+        let mapping_of = |name: &str| {
+            let function = read.function.iter().find(|f| read.string_table[f.name as usize] == name).unwrap();
+            let location = read.location.iter().find(|l| l.line[0].function_id == function.id).unwrap();
+            read.string_table[read.mapping[location.mapping_id as usize - 1].filename as usize].as_str()
+        };
+        assert_eq!((mapping_of("Handler.handle"), mapping_of("Array#each")), ("[python]", "[ruby]"));
+        assert!(read.comment.iter().any(|&number| {
+            let text = &read.string_table[number as usize];
+            text.contains("libplugin.so") && text.contains("without unwind information")
+        }));
         assert_eq!(
             read.string_table[read.mapping[0].filename as usize], "/usr/bin/xz",
             "the program comes first"

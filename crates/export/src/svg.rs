@@ -1,13 +1,14 @@
 //! A static flame graph, drawn by inferno.
 //!
-//! Weights are samples. Frames too narrow to be seen are not drawn; their samples stay in their callers. Loses what folded stacks lose.
+//! Weights are samples; the hue says the kind of code, as on the page. Frames too narrow to be seen are not drawn; their samples stay in their callers. Loses what folded stacks lose.
 
+use crate::colors;
 use crate::folded::write_line;
 use crate::names::{printable, shorten_middle};
 use crate::paths::Paths;
 use crate::stream::buffered;
 use crate::text::identity;
-use inferno::flamegraph::color::{BasicPalette, MultiPalette, Palette};
+use inferno::flamegraph::color::PaletteMap;
 use inferno::flamegraph::{Options, from_lines};
 use lightfoot_model::Profile;
 use std::collections::BTreeMap;
@@ -39,13 +40,16 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         paths.cut_below(min_count);
     }
     let lines = cut_lines(&paths)?;
+    let mut palette = PaletteMap::default();
+    palette.insert("all", colors::of(None, ""));
+    for (label, kind) in paths.labels() {
+        palette.insert(label, colors::of(kind, label));
+    }
     drop(paths);
 
     let mut options = Options::default();
-    options.colors = match profile.meta.kernel_frames {
-        true => Palette::Multi(MultiPalette::Java),
-        false => Palette::Basic(BasicPalette::Hot),
-    };
+    // inferno's palettes guess the kind of code from names: `main.main` would be Java. We know it.
+    options.palette_map = Some(&mut palette);
     options.title = title(profile);
     options.subtitle = Some(match min_count {
         0..=1 => identity(profile),

@@ -2,10 +2,12 @@
 //!
 //! Loses stacks: only what functions add up to is shown.
 
+mod stacks;
+
 use crate::names::{printable, short_object, shorten_middle, width};
 use crate::stream::buffered;
 use crate::units::{bytes, count, counted, percent, share, share_text, time, time_ns};
-use lightfoot_model::{FrameKind, FunctionTotals, Profile, StackOutcome, StringId};
+use lightfoot_model::{BudgetAccount, FrameKind, FunctionTotals, OffCpu, Profile, StringId, Wait};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -35,7 +37,7 @@ const MAX_PROSE_WIDTH: usize = 110;
 /// Blanks before everything below a heading.
 const INDENT: usize = 2;
 
-/// Writes header, tables, what became of the stacks, notes, and the ledger.
+/// Writes header, tables, how whole the stacks are, notes, and the ledger.
 ///
 /// # Errors
 /// Those of the writer.
@@ -44,7 +46,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write, options: &TextOptions) -> i
         let mut page = Page::new(writer, options);
         page.header(profile)?;
         page.tables(profile, options.rows)?;
-        page.outcomes(profile)?;
+        page.stacks(profile)?;
         page.notes(profile)?;
         page.ledger(profile)
     })
@@ -56,6 +58,24 @@ pub fn write(profile: &Profile, out: &mut dyn Write, options: &TextOptions) -> i
 /// Those of the writer.
 pub fn ledger(profile: &Profile, out: &mut dyn Write, options: &TextOptions) -> io::Result<()> {
     buffered(out, |writer| Page::new(writer, options).ledger(profile))
+}
+
+/// Writes how whole the stacks are, alone: nothing where there are no samples.
+///
+/// # Errors
+/// Those of the writer.
+pub(crate) fn stacks(profile: &Profile, out: &mut dyn Write, options: &TextOptions) -> io::Result<()> {
+    buffered(out, |writer| Page::new(writer, options).stacks(profile))
+}
+
+/// All time off the CPU by reason, sampled or not.
+fn blocked(off_cpu: &OffCpu) -> String {
+    let reasons = Wait::ALL.into_iter().filter(|&wait| off_cpu.waits[wait as usize] > 0).map(|wait| {
+        let (ns, waits) = (off_cpu.blocked_ns[wait as usize], off_cpu.waits[wait as usize]);
+        format!("{} {} in {}", wait.frame(), time_ns(ns), counted(waits, "wait"))
+    });
+    let text = format!("Threads were off the CPU for {}", time_ns(off_cpu.total_ns()));
+    reasons.fold(text, |text, reason| text + ", " + &reason)
 }
 
 /// `fired 1,012 = recorded 990 + filtered 12 + ...`, in one line, with the reasons of failures.
@@ -98,6 +118,7 @@ impl Style {
             Style::Kind(FrameKind::Kernel) => "33",
             Style::Kind(FrameKind::Inlined) => "36",
             Style::Kind(FrameKind::Jit) => "32",
+            Style::Kind(FrameKind::Python | FrameKind::Ruby) => "35",
         }
     }
 
@@ -118,6 +139,8 @@ fn mark(kind: FrameKind) -> &'static str {
         FrameKind::Kernel => "[k]",
         FrameKind::Inlined => "[i]",
         FrameKind::Jit => "[j]",
+        FrameKind::Python => "[py]",
+        FrameKind::Ruby => "[rb]",
         FrameKind::Unknown => "[?]",
     }
 }
@@ -189,16 +212,30 @@ impl<'w> Page<'w> {
         self.prose(Style::Strong, &printable(&meta.target), 0, INDENT)?;
         let samples = profile.total_count();
         let weight = profile.total_weight_ns();
+        let what = match &meta.off_cpu {
+            None => format!(
+                "{} of CPU time, {} of one CPU",
+                time_ns(weight),
+                percent(share(weight, meta.duration_ns))
+            ),
+            Some(_) => {
+                let on = profile.samples.iter().filter(|s| s.wait.is_none()).map(|s| s.weight_ns).sum();
+                let off = format!("{} off the CPU", time_ns(weight.saturating_sub(on)));
+                if on > 0 { format!("{} of CPU time and {off}", time_ns(on)) } else { off }
+            }
+        };
         let text = format!(
-            "{} in {} at {} Hz per CPU ({}, {}): {} of CPU time, {} of one CPU",
+            "{} in {} at {} Hz per CPU ({}, {}): {what}",
             counted(samples, "sample"),
             time_ns(meta.duration_ns),
             count(meta.rate_hz),
             meta.clock.name(),
             counted(meta.cpus.into(), "CPU"),
-            time_ns(weight),
-            percent(share(weight, meta.duration_ns)),
         );
+        if let Some(off_cpu) = &meta.off_cpu {
+            self.prose(Style::Plain, &text, 0, 0)?;
+            return self.prose(Style::Plain, &blocked(off_cpu), 0, 0);
+        }
         self.prose(Style::Plain, &text, 0, 0)
     }
 
@@ -319,6 +356,8 @@ impl<'w> Page<'w> {
             (FrameKind::Kernel, "kernel"),
             (FrameKind::Inlined, "inlined"),
             (FrameKind::Jit, "made at run time"),
+            (FrameKind::Python, "Python"),
+            (FrameKind::Ruby, "Ruby"),
             (FrameKind::Unknown, "no name found"),
         ]
         .into_iter()
@@ -346,36 +385,6 @@ impl<'w> Page<'w> {
                 error(0.05)
             );
             self.prose(Style::Faint, &text, 0, 0)?;
-        }
-        Ok(())
-    }
-
-    fn outcomes(&mut self, profile: &Profile) -> io::Result<()> {
-        let mut counts = [0; StackOutcome::ALL.len()];
-        for sample in &profile.samples {
-            counts[sample.outcome as usize] += sample.count;
-        }
-        let no_stack: u64 = profile.samples.iter().filter(|s| s.stack.is_none()).map(|s| s.count).sum();
-        let all: u64 = counts.iter().sum();
-        if all == counts[StackOutcome::Complete as usize] && no_stack == 0 {
-            return Ok(());
-        }
-        self.heading("Stacks")?;
-        let widest = counts.iter().map(|&n| width(&count(n))).max().unwrap_or(0);
-        for outcome in StackOutcome::ALL {
-            let number = counts[outcome as usize];
-            if number == 0 {
-                continue;
-            }
-            let figures = format!("{:>8}  {:>widest$}  ", share_text(number, all), count(number));
-            self.out.write_all(figures.as_bytes())?;
-            let indent = width(&figures);
-            self.prose(Style::Plain, &sentence_of(outcome), indent, indent)?;
-        }
-        if no_stack > 0 {
-            let text = format!("{} with no known frame: in no function above", counted(no_stack, "sample"));
-            write!(self.out, "{:INDENT$}", "")?;
-            self.prose(Style::Plain, &text, INDENT, INDENT)?;
         }
         Ok(())
     }
@@ -468,7 +477,8 @@ impl<'w> Page<'w> {
         self.heading("Cost of looking, in CPU time")?;
         let started = cost.first_sample_wall_ns > 0;
         let first = started.then(|| ("start", time_ns(cost.first_sample_wall_ns), first));
-        for (label, value, detail) in rows.into_iter().chain(first) {
+        let budget = cost.budget.as_ref().map(|b| ("budget", time_ns(b.ns_per_s), budget_in_words(b)));
+        for (label, value, detail) in rows.into_iter().chain(first).chain(budget) {
             let figures = format!("  {label:12}  {value:>9}");
             let style = if label == "total" { Style::Strong } else { Style::Plain };
             self.styled(style, &figures)?;
@@ -486,6 +496,30 @@ impl<'w> Page<'w> {
         }
         Ok(())
     }
+}
+
+/// How the budget was kept, and what was held back for it.
+fn budget_in_words(budget: &BudgetAccount) -> String {
+    let of_one_cpu = |ns: u64, per: f64| percent(ns as f64 / per * 100.0);
+    let mut text = format!("per second, {} of one CPU", of_one_cpu(budget.ns_per_s, 1e9));
+    match budget.windows {
+        0 => text.push_str("; the run was too short for a window of ten seconds"),
+        windows => text.push_str(&format!(
+            "; {} of {} of ten seconds cost more, the dearest {}",
+            count(budget.windows_over),
+            counted(windows, "window"),
+            of_one_cpu(budget.dearest_window_ns, 10e9)
+        )),
+    }
+    if !budget.held_back.is_empty() {
+        let sentences: Vec<Cow<str>> =
+            budget.held_back.iter().map(|held| printable(&held.sentence)).collect();
+        text.push_str(&format!("; held back: {}", sentences.join(", ")));
+    }
+    if budget.samples_not_taken > 0 {
+        text.push_str(&format!("; {} not taken", counted(budget.samples_not_taken, "sample")));
+    }
+    text
 }
 
 /// Which columns a table has at a width, and how wide they are; 0: left out.
@@ -532,13 +566,6 @@ fn shown_name<'p>(profile: &'p Profile, function: &FunctionTotals) -> Cow<'p, st
     match profile.strings.get(function.name).trim() {
         "" => Cow::Borrowed("[no name]"),
         name => printable(name),
-    }
-}
-
-fn sentence_of(outcome: StackOutcome) -> String {
-    match outcome {
-        StackOutcome::Complete => format!("complete: {}", outcome.sentence()),
-        _ => outcome.sentence().to_owned(),
     }
 }
 

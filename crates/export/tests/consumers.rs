@@ -122,9 +122,11 @@ fn go_pprof_adds_up_what_we_wrote() {
         "PeriodType: cpu nanoseconds",
         "Period: 10101010",
         "samples/count cpu/nanoseconds[dflt]",
-        "0x9100 M=2 read64ne src/tuklib_integer.h:12:0 s=0",
+        "0x9100 M=3 read64ne src/tuklib_integer.h:12:0 s=0",
         "1: 0x0/0x0/0x0 /usr/bin/xz  [FN][FL][LN][IN]",
-        "Comment:   fired 981 = recorded 960 + filtered 7 + throttled 0 + lost 11 + failed 3 (no_frames 3)",
+        "M=7 Handler.handle /srv/app.py:17:0",
+        "7: 0x0/0x0/0x0 [python]  [FN][FL][LN][IN]",
+        "Comment:   fired 1,161 = recorded 1,140 + filtered 7 + throttled 0 + lost 11 + failed 3 (no_frames 3)",
     ] {
         assert!(raw.contains(line), "{line}\n{raw}");
     }

@@ -55,6 +55,33 @@ fn ledger_stands_alone() {
 }
 
 #[test]
+fn a_budget_is_in_the_ledger() {
+    use lightfoot_model::{BudgetAccount, HeldBack};
+    let mut profile = common::varied();
+    let held = |what, sentence: &str| HeldBack { what, sentence: sentence.into(), ..Default::default() };
+    profile.cost.budget = Some(BudgetAccount {
+        ns_per_s: 5_000_000,
+        windows: 51,
+        windows_over: 1,
+        dearest_window_ns: 52_000_000,
+        samples_not_taken: 1234,
+        held_back: vec![held("rate", "rate 999 -> 420 Hz for 3.1 s"), held("work", "work for 800 ms")],
+        ..Default::default()
+    });
+    let mut out = Vec::new();
+    lightfoot_export::ledger(&profile, &mut out, &layout(80, false)).unwrap();
+    check("ledger-with-a-budget.txt", &out);
+    profile.cost.budget.as_mut().unwrap().windows = 0;
+    out.clear();
+    lightfoot_export::ledger(&profile, &mut out, &layout(40, false)).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(
+        text.split_whitespace().collect::<Vec<_>>().join(" ").contains("too short for a window"),
+        "{text}"
+    );
+}
+
+#[test]
 fn lines_are_never_wider_than_asked() {
     for profile in [common::varied(), common::hostile(), common::no_samples()] {
         for width in 40..130 {

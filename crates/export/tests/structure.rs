@@ -299,8 +299,8 @@ fn svg_is_xml_and_shows_every_function() {
     let texts = svg_texts(&written(&common::varied(), Format::Svg));
     for (start, what) in [
         ("process 1234 (xz)", "target"),
-        ("fired 981 = recorded 960", "ledger"),
-        ("lzma_mf_bt4_find (600 samples, 62.50%)", "a function"),
+        ("fired 1,161 = recorded 1,140", "ledger"),
+        ("lzma_mf_bt4_find (600 samples, 52.63%)", "a function"),
         ("read64ne (447 samples", "an inlined function"),
         ("[no stack] (2 samples", "samples without a stack"),
     ] {
@@ -310,6 +310,35 @@ fn svg_is_xml_and_shows_every_function() {
     assert!(texts.iter().any(|text| text.starts_with("</script><script>alert(1)</script> (")), "{texts:#?}");
     let texts = svg_texts(&written(&common::no_samples(), Format::Svg));
     assert!(texts.iter().any(|text| text == "No samples"), "{texts:?}");
+}
+
+/// The fill of each frame says its kind: kinds differ, and frames of one kind are near each other.
+#[test]
+fn svg_colours_follow_the_kind_of_code() {
+    let svg = String::from_utf8(written(&common::varied(), Format::Svg)).unwrap();
+    let fill_of = |name: &str| {
+        let frame = &svg[svg.find(&format!("<title>{name} (")).unwrap_or_else(|| panic!("{name}"))..];
+        let fill = &frame[frame.find("fill=\"rgb(").unwrap() + 10..];
+        let numbers = fill[..fill.find(')').unwrap()].split(',').map(|n| n.parse::<i32>().unwrap());
+        numbers.collect::<Vec<i32>>()
+    };
+    let distance =
+        |a: &str, b: &str| -> i32 { fill_of(a).iter().zip(fill_of(b)).map(|(a, b)| (a - b).abs()).sum() };
+    let kinds = [
+        ["main", "lzma_encode"],
+        ["vfs_read", "entry_SYSCALL_64"],
+        ["read64ne", "lzma_memcmplen"],
+        ["Handler.handle", "&lt;module&gt;"],
+        ["Array#each", "block in Report#rows"],
+        ["[libplugin.so+0x29d90]", "[libplugin.so+0x29d90]"],
+        ["JS:~handler app.js:10", "JS:~handler app.js:10"],
+    ];
+    for (number, [one, same]) in kinds.iter().enumerate() {
+        assert!(distance(one, same) < 60, "{one} {:?}, {same} {:?}", fill_of(one), fill_of(same));
+        for [other, _] in &kinds[number + 1..] {
+            assert!(distance(one, other) > 30, "{one} {:?}, {other} {:?}", fill_of(one), fill_of(other));
+        }
+    }
 }
 
 #[test]

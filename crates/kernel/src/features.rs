@@ -3,7 +3,6 @@
 
 use crate::os::plain;
 use crate::perf::{Attr, PerfEvent, Scope, Source};
-use crate::sideband::Sideband;
 use crate::{Error, Kind, os};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -29,10 +28,14 @@ pub fn probe() -> Vec<Feature> {
         feature("capabilities", true, "the kernel refuses BPF and perf events; run as root", capabilities()),
         feature("kernel types (BTF)", true, "programs cannot be fitted to this kernel", btf()),
         feature("BPF programs on perf events", true, "no sampling in the kernel", perf_program()),
-        feature("BPF loops (bpf_loop)", true, "no user stacks", helper(libbpf_sys::BPF_FUNC_loop)),
+        feature(
+            "BPF loops (bpf_loop)",
+            false,
+            "nothing: stacks are walked in plain loops, which take longer to load",
+            helper(libbpf_sys::BPF_FUNC_loop),
+        ),
         feature("BPF ring buffer", true, "no way for stacks to user space", ring_buffer()),
         feature("CPU clock events", true, "no samples", perf_event(Source::CpuClock)),
-        feature("process events (mmap, exec, exit)", true, "no names for short-lived processes", sideband()),
         feature(
             "hardware cycle counter",
             false,
@@ -104,6 +107,11 @@ fn perf_program() -> Result<String, String> {
     Ok(String::new())
 }
 
+/// Whether the kernel has `bpf_loop`.
+pub(crate) fn has_loop() -> bool {
+    helper(libbpf_sys::BPF_FUNC_loop).is_ok()
+}
+
 fn helper(helper: libbpf_sys::bpf_func_id) -> Result<String, String> {
     libbpf_rs::set_print(None);
     // SAFETY: takes two numbers; the last argument must be null.
@@ -143,11 +151,6 @@ fn perf_event(source: Source) -> Result<String, String> {
     })?;
     let limit = os::max_sample_rate_hz().map_or("unknown".into(), |hz| format!("{hz} Hz"));
     Ok(format!("highest rate that the kernel allows: {limit}"))
-}
-
-fn sideband() -> Result<String, String> {
-    let sideband = Sideband::open().map_err(|e| plain_error(&e))?;
-    Ok(format!("{} KiB of buffers", sideband.memory_bytes() / 1024))
 }
 
 fn kernel_symbols() -> Result<String, String> {

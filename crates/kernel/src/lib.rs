@@ -1,8 +1,10 @@
 //! The only crate that speaks `bpf(2)`, `perf_event_open(2)` and libbpf, and the only one with `unsafe` code.
 //!
 //! - [`sampler`]: the sampling program of `bpf/sampler.bpf.c`, loaded, attached, read
-//! - [`sideband`]: which processes start, execute, map code and exit, as the kernel tells it in perf records
+//! - [`tables`]: the maps that hold unwind tables
 //! - [`perf`]: perf events
+//! - [`offcpu`], [`remote`]: time off the CPU, and the stacks of threads that do not run
+//! - [`tick`]: the scheduler's tick as a clock
 //! - [`calibrate`]: what a timer interrupt costs on this machine
 //! - [`features`]: what works here, found by trying
 //! - [`os`]: clocks, limits, capabilities, namespaces
@@ -15,10 +17,13 @@ pub mod calibrate;
 mod error;
 pub mod features;
 mod mmap;
+pub mod offcpu;
 pub mod os;
 pub mod perf;
+pub mod remote;
 pub mod sampler;
-pub mod sideband;
 pub mod spawn;
+pub mod tables;
+pub mod tick;
 
 pub use error::{Error, Kind, Result};

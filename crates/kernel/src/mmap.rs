@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A shared mapping of a descriptor; unmapped on drop. The kernel writes it while we read, so it is only ever read through
-/// volatile or atomic loads of single words or copied out where the protocol says that the kernel is done with a part.
+/// atomic loads of single words, and written where the protocol says that the kernel does not look yet.
 #[derive(Debug)]
 pub(crate) struct Shared {
     start: NonNull<u8>,
@@ -27,10 +27,6 @@ impl Shared {
         Ok(Shared { start, len })
     }
 
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     /// The word at byte offset `at`.
     pub fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "offset {at} in a mapping of {} bytes", self.len);
@@ -38,11 +34,16 @@ impl Shared {
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// Copies `out.len()` bytes from byte offset `at`. The caller knows that the kernel does not write them now.
-    pub fn copy(&self, at: usize, out: &mut [u8]) {
-        assert!(at + out.len() <= self.len, "{} bytes at {at} in a mapping of {}", out.len(), self.len);
-        // SAFETY: in bounds, and `out` is ours alone, so the ranges do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len()) }
+    /// Writes 32-bit words from byte offset `at` on. The caller knows that the kernel does not read them yet.
+    pub fn write_u32(&self, at: usize, words: &[u32]) {
+        let bytes = size_of_val(words);
+        assert!(
+            at.is_multiple_of(4) && at + bytes <= self.len,
+            "{bytes} bytes at {at} in a mapping of {}",
+            self.len
+        );
+        // SAFETY: in bounds, and `words` is memory of ours, so the ranges do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr().cast(), self.start.as_ptr().add(at), bytes) }
     }
 
     /// A word that only one CPU writes, read without order.

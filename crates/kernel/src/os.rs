@@ -2,7 +2,7 @@
 
 use crate::{Error, Kind, Result};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -21,7 +21,12 @@ pub fn process_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// CLOCK_MONOTONIC, in ns: the clock of records and sideband events.
+/// CPU time of the calling thread so far, user and system, in ns.
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CLOCK_MONOTONIC, in ns: the clock of records.
 pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
@@ -30,6 +35,15 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a live timespec that the call fills.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Between two ticks of the scheduler on a busy CPU, in ns: the resolution of the coarse clocks (`KTIME_LOW_RES`,
+/// kernel/time/posix-timers.c), which the tick moves on.
+pub fn tick_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a live timespec that the call fills.
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -64,6 +78,25 @@ fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
 pub fn peak_rss_bytes() -> u64 {
     status_field("VmHWM:").and_then(|v| v.trim_end_matches(" kB").trim().parse::<u64>().ok()).unwrap_or(0)
         * 1024
+}
+
+/// Resident memory of this process now, in bytes; 0 if the kernel does not say. Source: `/proc/self/statm`.
+pub fn rss_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * page_bytes() as u64
+}
+
+/// Context switches and forks of the whole machine since it started, also threads. Source: `ctxt` and `processes` in `/proc/stat`.
+pub fn switches_and_forks() -> Option<(u64, u64)> {
+    // In one piece: the kernel writes it anew for each read from the start, and a growing buffer would take a dozen reads.
+    let mut bytes = vec![0; 64 << 10];
+    let read = fs::File::open("/proc/stat").ok()?.read(&mut bytes).ok()?;
+    let stat = String::from_utf8_lossy(&bytes[..read]);
+    let number = |name: &str| {
+        stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
+    };
+    Some((number("ctxt")?, number("processes")?))
 }
 
 fn status_field(name: &str) -> Option<String> {
@@ -177,6 +210,45 @@ pub fn terminal_columns(terminal: BorrowedFd<'_>) -> Option<usize> {
 pub fn signal(pid: u32, signal: i32) -> bool {
     // SAFETY: takes two numbers.
     unsafe { libc::kill(pid as libc::pid_t, signal) == 0 }
+}
+
+/// The first page of a file, mapped as code. Never executed; undone on drop.
+#[derive(Debug)]
+pub struct MappedCode(std::ptr::NonNull<libc::c_void>);
+
+impl MappedCode {
+    /// Maps the file.
+    ///
+    /// # Errors
+    /// The errno of `mmap(2)`: EPERM on file systems mounted noexec.
+    pub fn map(file: &std::fs::File) -> io::Result<MappedCode> {
+        let (length, access) = (page_bytes(), libc::PROT_READ | libc::PROT_EXEC);
+        let fd = std::os::fd::AsRawFd::as_raw_fd(file);
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_PRIVATE, fd, 0) };
+        match std::ptr::NonNull::new(start).filter(|_| start != libc::MAP_FAILED) {
+            Some(start) => Ok(MappedCode(start)),
+            None => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for MappedCode {
+    fn drop(&mut self) {
+        // SAFETY: made in `map`, and nobody has a reference into it.
+        unsafe { libc::munmap(self.0.as_ptr(), page_bytes()) };
+    }
+}
+
+/// Fills `into` with the memory of a process from `address` on; false if not all of it could be read.
+/// Source: `process_vm_readv(2)`; needs CAP_SYS_PTRACE for processes of others.
+pub fn read_memory(pid: u32, address: u64, into: &mut [u8]) -> bool {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: into.len() };
+    // SAFETY: `local` is memory of ours of that length; `remote` is an address in the other process, which the kernel checks.
+    let read =
+        unsafe { libc::process_vm_readv(pid as libc::pid_t, &raw const local, 1, &raw const remote, 1, 0) };
+    usize::try_from(read) == Ok(into.len())
 }
 
 #[cfg(test)]

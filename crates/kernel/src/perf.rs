@@ -33,26 +33,18 @@ const _: () = assert!(size_of::<Attr>() == 112);
 /// Bits of `perf_event_attr::flags`, in the order of the kernel's bit fields.
 pub(crate) mod flag {
     pub const DISABLED: u64 = 1 << 0;
-    pub const MMAP: u64 = 1 << 8;
-    pub const COMM: u64 = 1 << 9;
     pub const FREQ: u64 = 1 << 10;
-    pub const TASK: u64 = 1 << 13;
-    pub const WATERMARK: u64 = 1 << 14;
-    pub const SAMPLE_ID_ALL: u64 = 1 << 18;
-    pub const MMAP2: u64 = 1 << 23;
-    pub const COMM_EXEC: u64 = 1 << 24;
-    pub const USE_CLOCKID: u64 = 1 << 25;
 }
 
 const PERF_TYPE_HARDWARE: u32 = 0;
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
-const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-/// `_IO('$', 0)`, `_IO('$', 1)`, `_IOW('$', 8, __u32)`.
+/// `_IO('$', 0)`, `_IO('$', 1)`, `_IOW('$', 4, __u64)`, `_IOW('$', 8, __u32)`.
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
+const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
 const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
 /// What makes a sampling event fire.
@@ -95,11 +87,6 @@ impl Attr {
         attr.sample_period_or_freq = period_ns;
         attr.flags = flag::DISABLED;
         attr
-    }
-
-    /// An event that never fires: the carrier of sideband records.
-    pub(crate) fn dummy() -> Attr {
-        Attr::new(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY)
     }
 }
 
@@ -179,6 +166,16 @@ impl PerfEvent {
     /// The errno of the ioctl.
     pub fn disable(&self) -> Result<()> {
         self.ioctl(IOC_DISABLE, 0, "cannot stop a perf event")
+    }
+
+    /// Changes the event's period in ns of CPU time, or, for events of [`Source::Cycles`], its rate in Hz. The timer begins anew.
+    ///
+    /// # Errors
+    /// The errno of the ioctl.
+    pub fn set_period(&self, period_or_rate: u64) -> Result<()> {
+        // SAFETY: this request takes a pointer to a u64, which lives until the call returns.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_PERIOD as _, &raw const period_or_rate) };
+        if result < 0 { Err(Error::last_os("cannot change the period of a perf event")) } else { Ok(()) }
     }
 
     fn ioctl(&self, request: libc::c_ulong, argument: libc::c_ulong, what: &str) -> Result<()> {

@@ -50,4 +50,63 @@ pub struct Cost {
     pub phases: Vec<PhaseCost>,
     /// Part of the cost that falls in the run itself (interrupts, BPF and the phase `collect`), in percent of one CPU.
     pub running_percent_of_one_cpu: f64,
+    /// What each ten seconds of the run cost, one entry per second; empty for runs shorter than that. At most the last 3,600.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<CostWindow>,
+    /// The budget and how it was kept; `None` without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetAccount>,
+}
+
+/// Ten seconds of a run. `cost_ns` counts interrupts, BPF programs and user space while sampling, not the phases `start`, `symbolize`,
+/// `calibrate` at the end and `write`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
+pub struct CostWindow {
+    /// Begin, in ns since sampling started.
+    pub start_ns: u64,
+    /// Length, in ns: ten seconds.
+    pub length_ns: u64,
+    /// Cost in it, in ns of CPU time.
+    pub cost_ns: u64,
+}
+
+/// How a budget was kept.
+#[derive(Clone, Default, PartialEq, Debug, Serialize)]
+pub struct BudgetAccount {
+    /// CPU time allowed, in ns per second of wall time.
+    pub ns_per_s: u64,
+    /// Ten-second windows in the run, one beginning each second.
+    pub windows: u64,
+    /// Windows that cost more than allowed.
+    pub windows_over: u64,
+    /// Cost of the dearest window, in ns.
+    pub dearest_window_ns: u64,
+    /// Samples that the asked rate would have taken and the lowered one did not.
+    pub samples_not_taken: u64,
+    /// What was held back to keep the budget.
+    pub held_back: Vec<HeldBack>,
+    /// The rate and its changes, the first entry when sampling started. At most 1,024: later changes of a long run are left out.
+    pub rates: Vec<RateChange>,
+}
+
+/// From here on this rate.
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize)]
+pub struct RateChange {
+    /// Time since sampling started, in ns.
+    pub at_ns: u64,
+    /// Samples per second and CPU.
+    pub rate_hz: f64,
+}
+
+/// Something that was held back to keep the budget.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]
+pub struct HeldBack {
+    /// A name for programs, for example `rate`, `depth`, `work`.
+    pub what: &'static str,
+    /// For people, for example `rate 999 -> 420 Hz for 3.1 s`: what was asked, the least that was given, how long in all.
+    pub sentence: String,
+    /// Time that less than asked was given, in ns.
+    pub total_ns: u64,
+    /// Number of times that it began.
+    pub episodes: u64,
 }

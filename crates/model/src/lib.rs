@@ -12,13 +12,13 @@ mod intern;
 mod outcome;
 mod profile;
 
-pub use cost::{Cost, PhaseCost};
+pub use cost::{BudgetAccount, Cost, CostWindow, HeldBack, PhaseCost, RateChange};
 pub use intern::{StringId, StringTable};
-pub use outcome::{Accounting, FailureReason, StackOutcome};
+pub use outcome::{Accounting, Debt, FailureReason, StackOutcome};
 pub use profile::FunctionTotals;
 pub use profile::{
-    Clock, Frame, FrameId, FrameKind, FrameTable, Meta, Profile, Sample, StackId, StackTable, Thread,
-    ThreadId,
+    Clock, Frame, FrameId, FrameKind, FrameTable, Meta, OffCpu, Profile, Sample, StackId, StackTable, Thread,
+    ThreadId, Wait,
 };
 
 #[cfg(test)]
@@ -38,6 +38,7 @@ mod tests_support {
             machine: "x86_64".into(),
             kernel_frames: true,
             notes: vec![],
+            off_cpu: None,
         }
     }
 }

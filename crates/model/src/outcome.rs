@@ -8,23 +8,44 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum StackOutcome {
-    /// The walk reached a root: a frame pointer of zero, or the thread has no user part.
+    /// The walk reached a root, or the thread has no user part.
     Complete = 0,
     /// The stack is deeper than the frame limit; the frames nearest the root are missing.
     Truncated = 1,
-    /// The chain of frame pointers broke: a register that is not a frame pointer, or a frame built without one.
+    /// Code that should keep frame pointers (made at run time, or Go), and its frame pointer leads nowhere.
     FramePointerBroken = 2,
-    /// A frame pointer led to memory that could not be read.
+    /// The memory that should hold the caller could not be read.
     Unreadable = 3,
+    /// The caller's address lies in no executable mapping.
+    NotMapped = 4,
+    /// The object's unwind table was not ready yet.
+    NoRowsYet = 5,
+    /// The object says nothing about this code, and its frame pointer leads nowhere.
+    NoRows = 6,
+    /// The object's unwind information says more than the rules can express.
+    UnsupportedRule = 7,
+    /// The caller's frame does not lie above the callee's: a damaged stack, or one that turns in circles.
+    NotGrowing = 8,
+    /// The rule needs a register that could not be recovered.
+    RegisterUnknown = 9,
+    /// The kernel's tree of mappings could not be read.
+    NoMappingFound = 10,
 }
 
 impl StackOutcome {
     /// Every outcome in numeric order.
-    pub const ALL: [StackOutcome; 4] = [
+    pub const ALL: [StackOutcome; 11] = [
         StackOutcome::Complete,
         StackOutcome::Truncated,
         StackOutcome::FramePointerBroken,
         StackOutcome::Unreadable,
+        StackOutcome::NotMapped,
+        StackOutcome::NoRowsYet,
+        StackOutcome::NoRows,
+        StackOutcome::UnsupportedRule,
+        StackOutcome::NotGrowing,
+        StackOutcome::RegisterUnknown,
+        StackOutcome::NoMappingFound,
     ];
 
     /// The outcome with this number, if there is one.
@@ -32,13 +53,20 @@ impl StackOutcome {
         Self::ALL.get(number as usize).copied()
     }
 
-    /// The name used in every format, for example `frame_pointer_broken`.
+    /// The name used in every format, for example `not_mapped`.
     pub fn name(self) -> &'static str {
         match self {
             StackOutcome::Complete => "complete",
             StackOutcome::Truncated => "truncated",
             StackOutcome::FramePointerBroken => "frame_pointer_broken",
             StackOutcome::Unreadable => "unreadable",
+            StackOutcome::NotMapped => "not_mapped",
+            StackOutcome::NoRowsYet => "no_rows_yet",
+            StackOutcome::NoRows => "no_rows",
+            StackOutcome::UnsupportedRule => "unsupported_rule",
+            StackOutcome::NotGrowing => "not_growing",
+            StackOutcome::RegisterUnknown => "register_unknown",
+            StackOutcome::NoMappingFound => "no_mapping_found",
         }
     }
 
@@ -49,10 +77,56 @@ impl StackOutcome {
             StackOutcome::Truncated => {
                 "deeper than the frame limit: the callers nearest the root are missing"
             }
-            StackOutcome::FramePointerBroken => "code without frame pointers: callers are missing",
-            StackOutcome::Unreadable => "a frame pointer led to unreadable memory: callers are missing",
+            StackOutcome::FramePointerBroken => {
+                "the frame pointer leads nowhere in code that should keep them (made at run time, or Go)"
+            }
+            StackOutcome::Unreadable => "the memory of the caller's frame could not be read",
+            StackOutcome::NotMapped => "the caller's address is in no executable mapping",
+            StackOutcome::NoRowsYet => "the unwind table was not ready yet",
+            StackOutcome::NoRows => "code without unwind information and without frame pointers",
+            StackOutcome::UnsupportedRule => "unwind information that the rules cannot express",
+            StackOutcome::NotGrowing => "the caller's frame does not lie above: a damaged stack",
+            StackOutcome::RegisterUnknown => "the rule needs a register that could not be recovered",
+            StackOutcome::NoMappingFound => "the kernel's tree of mappings could not be read",
         }
     }
+
+    /// What a user can do about it.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            StackOutcome::Complete => "",
+            StackOutcome::Truncated => "nothing but a program that recurses less deeply",
+            StackOutcome::FramePointerBroken => {
+                "Java: -XX:+PreserveFramePointer; elsewhere report it with a file of --save-failed"
+            }
+            StackOutcome::NoRowsYet => "nothing: only the first stacks through a new file are affected",
+            StackOutcome::NoRows => "build it with -fasynchronous-unwind-tables or -fno-omit-frame-pointer",
+            StackOutcome::UnsupportedRule | StackOutcome::RegisterUnknown => {
+                "report it with a file of --save-failed"
+            }
+            StackOutcome::Unreadable
+            | StackOutcome::NotMapped
+            | StackOutcome::NotGrowing
+            | StackOutcome::NoMappingFound => "if it is not rare, report it with a file of --save-failed",
+        }
+    }
+}
+
+/// Stacks that did not reach their root, by where they ended and why.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Debt {
+    /// Path of the executable or library of the last frame that was found; `[jit]`, `[vdso]` or empty where there is none.
+    pub object: String,
+    /// How they ended; never [`StackOutcome::Complete`].
+    pub outcome: StackOutcome,
+    /// Number of samples.
+    pub count: u64,
+    /// Time that they stand for, in ns.
+    pub weight_ns: u64,
+    /// More about why, for example why there is no table; empty if there is no more to say.
+    pub detail: String,
+    /// What would help, one clause.
+    pub remedy: &'static str,
 }
 
 /// Why a firing gave no sample at all. Numbers are stable and part of `bpf/lightfoot.h` (`enum lf_failure`);

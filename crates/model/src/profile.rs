@@ -1,6 +1,6 @@
 //! Samples, stacks, frames and threads of one run.
 
-use crate::{Accounting, Cost, StackOutcome, StringId, StringTable};
+use crate::{Accounting, Cost, Debt, StackOutcome, StringId, StringTable};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -19,12 +19,23 @@ pub enum FrameKind {
     Jit = 3,
     /// No name was found; [`Frame::note`] says why.
     Unknown = 4,
+    /// A Python function.
+    Python = 5,
+    /// A Ruby method or block.
+    Ruby = 6,
 }
 
 impl FrameKind {
     /// Every kind in numeric order.
-    pub const ALL: [FrameKind; 5] =
-        [FrameKind::Native, FrameKind::Kernel, FrameKind::Inlined, FrameKind::Jit, FrameKind::Unknown];
+    pub const ALL: [FrameKind; 7] = [
+        FrameKind::Native,
+        FrameKind::Kernel,
+        FrameKind::Inlined,
+        FrameKind::Jit,
+        FrameKind::Unknown,
+        FrameKind::Python,
+        FrameKind::Ruby,
+    ];
 
     /// The name used in every format, for example `inlined`.
     pub fn name(self) -> &'static str {
@@ -34,6 +45,8 @@ impl FrameKind {
             FrameKind::Inlined => "inlined",
             FrameKind::Jit => "jit",
             FrameKind::Unknown => "unknown",
+            FrameKind::Python => "python",
+            FrameKind::Ruby => "ruby",
         }
     }
 }
@@ -48,7 +61,8 @@ pub struct Frame {
     /// Line in `file`, from 1; 0 if not known. For a native frame the line being executed, for a frame that has inlined
     /// callees the line of the call.
     pub line: u32,
-    /// Path of the executable or library, `[kernel]`, `[vdso]` or the perf map; empty if not known.
+    /// Path of the executable or library, `[kernel]`, `[vdso]` or the perf map; for Python and Ruby the source file, so that functions of
+    /// one name in two files are two; empty if not known.
     pub object: StringId,
     /// Offset of the function's address in `object` as the object's symbol table counts (ELF virtual address, not a process
     /// address); kernel address for kernel frames. For [`FrameKind::Unknown`] the address itself. 0 if not known.
@@ -200,8 +214,85 @@ pub struct Sample {
     pub outcome: StackOutcome,
     /// Number of samples.
     pub count: u64,
-    /// CPU time that they stand for, in ns: each sample the period that it was taken with.
+    /// Time that they stand for, in ns: CPU time, each sample the period that it was taken with; time off the CPU where `wait` is one.
     pub weight_ns: u64,
+    /// Why the thread did not run; [`Wait::None`] if it did.
+    #[serde(skip_serializing_if = "Wait::is_none")]
+    pub wait: Wait,
+}
+
+/// Why a thread did not run. Its number is stable and part of `bpf/lightfoot.h` (`enum lf_wait`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Wait {
+    /// It ran: the sample is of CPU time.
+    #[default]
+    None = 0,
+    /// It could have run, but another thread did.
+    Runnable = 1,
+    /// It waited for a timer, a lock, a socket, a pipe (interruptible).
+    Sleep = 2,
+    /// It waited for a disk or the like (uninterruptible).
+    Uninterruptible = 3,
+    /// It was stopped by a signal or a debugger.
+    Stopped = 4,
+}
+
+impl Wait {
+    /// Every reason in numeric order.
+    pub const ALL: [Wait; 5] =
+        [Wait::None, Wait::Runnable, Wait::Sleep, Wait::Uninterruptible, Wait::Stopped];
+
+    /// The reason with this number, if there is one.
+    pub fn from_number(number: u32) -> Option<Wait> {
+        Self::ALL.get(number as usize).copied()
+    }
+
+    /// Whether the thread ran.
+    pub fn is_none(&self) -> bool {
+        *self == Wait::None
+    }
+
+    /// The name used in every format, for example `runnable`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wait::None => "none",
+            Wait::Runnable => "runnable",
+            Wait::Sleep => "sleep",
+            Wait::Uninterruptible => "uninterruptible",
+            Wait::Stopped => "stopped",
+        }
+    }
+
+    /// Name of the frame that stands as the leaf of a stack that waits; empty if it ran.
+    pub fn frame(self) -> &'static str {
+        match self {
+            Wait::None => "",
+            Wait::Runnable => "[runnable]",
+            Wait::Sleep => "[sleeping]",
+            Wait::Uninterruptible => "[disk wait]",
+            Wait::Stopped => "[stopped]",
+        }
+    }
+}
+
+/// Time off the CPU of all threads of the target within the run, whether samples were taken of it or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct OffCpu {
+    /// By [`Wait`], in ns.
+    pub blocked_ns: [u64; Wait::ALL.len()],
+    /// Waits, by [`Wait`].
+    pub waits: [u64; Wait::ALL.len()],
+    /// Blocked time that one sample stands for on average, in ns; longer waits are all taken.
+    pub block_ns: u64,
+}
+
+impl OffCpu {
+    /// All of it, in ns.
+    pub fn total_ns(&self) -> u64 {
+        self.blocked_ns.iter().sum()
+    }
 }
 
 /// What made the samples fire.
@@ -212,14 +303,17 @@ pub enum Clock {
     CpuClock,
     /// The hardware's cycle counter.
     Cycles,
+    /// The scheduler's tick, one of N kept at random: no interrupt of our own.
+    Tick,
 }
 
 impl Clock {
-    /// The name used in every format: `cpu-clock` or `cycles`.
+    /// The name used in every format: `cpu-clock`, `cycles` or `tick`.
     pub fn name(self) -> &'static str {
         match self {
             Clock::CpuClock => "cpu-clock",
             Clock::Cycles => "cycles",
+            Clock::Tick => "tick",
         }
     }
 }
@@ -253,6 +347,9 @@ pub struct Meta {
     pub kernel_frames: bool,
     /// Remarks for people: what was not possible and what it costs. One sentence each.
     pub notes: Vec<String>,
+    /// Time off the CPU, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub off_cpu: Option<OffCpu>,
 }
 
 /// One run, complete: what was seen, what was not, and what it cost.
@@ -272,11 +369,18 @@ pub struct Profile {
     pub samples: Vec<Sample>,
     /// What became of each firing.
     pub accounting: Accounting,
+    /// Stacks that did not reach their root, most samples first.
+    pub debt: Vec<Debt>,
     /// What the run cost.
     pub cost: Cost,
 }
 
 impl Profile {
+    /// Whether samples of CPU time were asked for: off-CPU runs may go without.
+    pub fn has_on_cpu(&self) -> bool {
+        self.meta.off_cpu.is_none() || self.samples.iter().any(|s| s.wait.is_none())
+    }
+
     /// Number of recorded samples.
     pub fn total_count(&self) -> u64 {
         self.samples.iter().map(|s| s.count).sum()
@@ -400,6 +504,7 @@ mod tests {
             threads: vec![Thread { pid: 1, tid: 1, comm: "t".into(), start_ns: 0 }],
             samples: vec![],
             accounting: Accounting::default(),
+            debt: vec![],
             cost: Cost::default(),
         };
         let main = profile.frames.intern(frame(&mut profile.strings, "main"));
@@ -412,6 +517,7 @@ mod tests {
                 outcome: StackOutcome::Complete,
                 count,
                 weight_ns: count * 10,
+                wait: Wait::None,
             });
         };
         add(&[main, fib, fib, fib], 7);

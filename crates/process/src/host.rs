@@ -1,10 +1,11 @@
 //! The real machine.
 
-use crate::event::{Device, Mapping};
+use crate::jit_jvm;
 use crate::lines::for_each_line;
+use crate::mapping::{Device, Mapping};
 use crate::maps;
 use crate::procmap_query::{Which, query};
-use crate::system::{FileIdentity, Opened, Owner, System};
+use crate::system::{FileIdentity, Opened, Owner, Runtime, System, Written};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fs::{File, OpenOptions};
@@ -129,6 +130,28 @@ impl System for Host {
 
     fn open_mapped(&self, pid: u32, start: u64, end: u64) -> io::Result<Opened> {
         open_regular(Path::new(&format!("/proc/{pid}/map_files/{start:x}-{end:x}")), 0)
+    }
+
+    fn runtime(&self, pid: u32) -> Runtime {
+        let mut found = Runtime::Other;
+        let look = &mut |mapping: Mapping<'_>| {
+            let path = mapping.path.strip_suffix(b" (deleted)").unwrap_or(&mapping.path);
+            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+            found = match name {
+                b"libjvm.so" => Runtime::Java,
+                b"node" | b"nodejs" => Runtime::Node,
+                name if name.starts_with(b"libnode.so") => Runtime::Node,
+                _ => return ControlFlow::Continue(()),
+            };
+            ControlFlow::Break(())
+        };
+        // Unreadable: then there are no names either.
+        self.executable_mappings(pid, look).ok();
+        found
+    }
+
+    fn ask_jvm(&self, pid: u32, owner: Owner, same: &dyn Fn() -> bool) -> Result<Written, &'static str> {
+        Ok(Box::new(jit_jvm::write_perf_map(pid, owner, same)?))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `/proc/PID/maps`, line by line. Source of the format: `show_map_vma` in the kernel's `fs/proc/task_mmu.c`.
 
-use crate::event::{Device, Mapping};
+use crate::mapping::{Device, Mapping};
 use std::borrow::Cow;
 
 /// Parses one line, for example `7f0c3f028000-7f0c3f1bd000 r-xp 00028000 fe:00 1835 /usr/lib/libc.so.6`.

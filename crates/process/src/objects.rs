@@ -1,7 +1,7 @@
 //! Executable files, each known once and held open.
 
 use crate::counters::{Counters, Limits};
-use crate::event::{Device, Mapping};
+use crate::mapping::{Device, FileKey, Mapping};
 use crate::system::{FileIdentity, Opened, System};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 
 /// The kernel's mark behind the path of a file that has no name any more.
 const DELETED: &[u8] = b" (deleted)";
-/// Paths under which files of one device and inode number are taken for different ones while none of them could be opened.
-const PATHS_MAX: usize = 4;
 /// Processes through which opening an object is tried.
 const ATTEMPTS_MAX: u8 = 8;
 
@@ -21,7 +19,7 @@ const ATTEMPTS_MAX: u8 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ObjectId(pub u32);
 
-/// An executable file, identified by device and inode number.
+/// An executable file, identified by [`FileKey`].
 #[derive(Debug)]
 pub struct Object {
     path: Box<[u8]>,
@@ -98,8 +96,7 @@ impl Object {
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     list: Vec<Object>,
-    /// By device and inode number; more than one only as long as none was opened.
-    index: HashMap<(Device, u64), Vec<ObjectId>>,
+    index: HashMap<FileKey, ObjectId>,
     open: usize,
 }
 
@@ -112,41 +109,38 @@ impl Objects {
         &self.list[id.0 as usize]
     }
 
+    /// The object of a file, if it was seen.
+    pub fn find(&self, key: &FileKey) -> Option<ObjectId> {
+        self.index.get(key).copied()
+    }
+
     /// The object of a file mapping; adds it if it is new. `None` at the bound.
     pub fn intern(
         &mut self,
         mapping: &Mapping<'_>,
+        generation: u32,
         limits: &Limits,
         counters: &mut Counters,
     ) -> Option<ObjectId> {
-        let key = (mapping.device, mapping.inode);
-        let stripped = mapping.path.strip_suffix(DELETED);
-        let path = stripped.unwrap_or(&mapping.path);
-        let known = self.index.get(&key).map_or(&[][..], Vec::as_slice);
-        // While a file is open its inode number cannot be given to another file. Otherwise the same number under another
-        // path is taken for another file.
-        let same = |id: &&ObjectId| {
-            let object = self.get(**id);
-            matches!(object.state, State::Open(_)) || *object.path == *path
-        };
-        let found = known.iter().find(same).or(known.get(PATHS_MAX - 1));
-        if let Some(&id) = found {
+        let key = FileKey { device: mapping.device, inode: mapping.inode, generation };
+        if let Some(&id) = self.index.get(&key) {
             return Some(id);
         }
         if self.list.len() >= limits.objects {
             counters.objects_dropped += 1;
             return None;
         }
+        let stripped = mapping.path.strip_suffix(DELETED);
         let id = ObjectId(self.list.len() as u32);
         self.list.push(Object {
-            path: path.into(),
+            path: stripped.unwrap_or(&mapping.path).into(),
             device: mapping.device,
             inode: mapping.inode,
             deleted: stripped.is_some(),
             elf: false,
             state: State::Unopened { attempts: 0, last_pid: 0 },
         });
-        self.index.entry(key).or_default().push(id);
+        self.index.insert(key, id);
         Some(id)
     }
 

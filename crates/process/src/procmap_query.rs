@@ -1,7 +1,7 @@
 //! `PROCMAP_QUERY` (kernel 6.11 and newer): one mapping at a time, without the text of all others.
 #![allow(unsafe_code)]
 
-use crate::event::{Device, Mapping};
+use crate::mapping::{Device, Mapping};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io;

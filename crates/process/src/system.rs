@@ -1,6 +1,6 @@
 //! The one seam to the file system.
 
-use crate::event::{Device, Mapping};
+use crate::mapping::{Device, Mapping};
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
@@ -38,6 +38,21 @@ pub struct Owner {
     /// Effective user id.
     pub uid: u32,
 }
+
+/// What makes code at run time in a process.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Runtime {
+    /// Anything else.
+    #[default]
+    Other,
+    /// A Java virtual machine (HotSpot).
+    Java,
+    /// Node.js.
+    Node,
+}
+
+/// A perf map that was written because it was asked for; it goes away with this value.
+pub type Written = Box<dyn std::any::Any>;
 
 /// What is asked of the machine. [`crate::Host`] asks the real one.
 pub trait System {
@@ -81,4 +96,17 @@ pub trait System {
     /// # Errors
     /// No such mapping, or not allowed.
     fn open_mapped(&self, pid: u32, start: u64, end: u64) -> io::Result<Opened>;
+
+    /// What makes code in `pid`, as far as it matters for names. Never waits.
+    fn runtime(&self, _pid: u32) -> Runtime {
+        Runtime::Other
+    }
+
+    /// Has the Java virtual machine `pid` write its perf map; `same` says whether it is still the process that was meant.
+    ///
+    /// # Errors
+    /// A short phrase that says why there are no names.
+    fn ask_jvm(&self, _pid: u32, _owner: Owner, _same: &dyn Fn() -> bool) -> Result<Written, &'static str> {
+        Err("no perf map")
+    }
 }

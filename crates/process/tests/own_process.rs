@@ -1,6 +1,6 @@
 //! Against the real `/proc`, with this test's own process.
 
-use lightfoot_process::{CodeAddress, Event, Host, JitName, Limits, Processes, Resolved, System};
+use lightfoot_process::{Host, JitName, Limits, Process, Processes, Resolved, System};
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -11,12 +11,15 @@ fn here() -> u64 {
     here as fn() -> u64 as usize as u64
 }
 
+fn process(pid: u32) -> Process {
+    Process { pid, start_ns: 0, exec_id: 0 }
+}
+
 #[test]
 fn own_code_is_in_the_own_executable() {
     let mut processes = Processes::new(Limits::default());
     let pid = std::process::id();
-    let Resolved::File { object, file_offset } = processes.resolve(pid, 1, CodeAddress::Instruction(here()))
-    else {
+    let Resolved::File { object, file_offset } = processes.resolve(process(pid), 1, here(), None) else {
         panic!("own code not found");
     };
     let executable = std::env::current_exe().unwrap().canonicalize().unwrap();
@@ -24,16 +27,7 @@ fn own_code_is_in_the_own_executable() {
     let opened = processes.open(object).unwrap();
     assert_eq!(opened.file.metadata().unwrap().ino(), executable.metadata().unwrap().ino());
     assert!(file_offset < opened.size);
-    assert_eq!(
-        processes.resolve(pid, 1, CodeAddress::Return(here() + 1)),
-        Resolved::File { object, file_offset },
-        "a return address is looked up one byte earlier"
-    );
-    assert_eq!(
-        processes.resolve(pid, 1, CodeAddress::Instruction(0x1000)),
-        Resolved::Unknown { reason: "not mapped" }
-    );
-    assert_eq!(processes.counters().tables_read, 1);
+    assert_eq!(processes.resolve(process(pid), 1, 0x1000, None), Resolved::Unknown { reason: "not mapped" });
 }
 
 /// The text of `/proc/PID/maps` and `PROCMAP_QUERY` must say the same.
@@ -83,11 +77,9 @@ fn a_child_that_exited_keeps_its_names() {
         }
     }
     let (start, inode) = mapping.expect("the program's mapping");
-    let first = processes.resolve(pid, 10, CodeAddress::Instruction(start + 16));
+    let first = processes.resolve(process(pid), 10, start + 16, None);
     child.kill().unwrap();
     child.wait().unwrap();
-    processes.apply(Event::Exit { pid, time_ns: 20 });
-    assert_eq!(processes.resolve(pid, 15, CodeAddress::Instruction(start + 16)), first);
     let Resolved::File { object, .. } = first else { panic!("{first:?}") };
     assert_eq!(processes.open(object).unwrap().file.metadata().unwrap().ino(), inode);
 }
@@ -132,9 +124,11 @@ fn a_file_deleted_or_changed_after_the_first_look() {
             break;
         }
     }
-    let address = CodeAddress::Instruction(start.expect("the program's mapping"));
+    let address = start.expect("the program's mapping");
     let mut processes = Processes::new(Limits::default());
-    let Resolved::File { object, .. } = processes.resolve(pid, 1, address) else { panic!("not found") };
+    let Resolved::File { object, .. } = processes.resolve(process(pid), 1, address, None) else {
+        panic!("not found")
+    };
     std::fs::remove_file(&program).unwrap();
     assert_eq!(processes.open(object).unwrap().size, std::fs::metadata("/bin/sleep").unwrap().len());
     child.kill().unwrap();
@@ -166,12 +160,11 @@ fn code_of_node_is_named_by_its_perf_map() {
         if let Some((start, _, _)) = found {
             let mut processes = Processes::new(Limits::default());
             // The compiler makes its pages writable, and not executable, for moments.
-            let resolved = processes.resolve(pid, 1, CodeAddress::Instruction(start));
+            let resolved = processes.resolve(process(pid), 1, start, None);
             let Resolved::Jit { jit, address } = resolved else { continue };
             let alive = processes.jit_names(jit, &[address]);
             node.kill().unwrap();
             node.wait().unwrap();
-            processes.apply(Event::Exit { pid, time_ns: 2 });
             std::fs::remove_file(&path).unwrap();
             assert!(matches!(&alive[..], [JitName::Known(entry)] if entry.name.contains("hot")), "{alive:?}");
             assert_eq!(processes.jit_names(jit, &[address]), alive);

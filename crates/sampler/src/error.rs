@@ -45,6 +45,11 @@ impl Error {
         Error::Target { what: what.into(), source: Some(source.into()) }
     }
 
+    /// No thread can be started.
+    pub(crate) fn no_thread(source: std::io::Error) -> Error {
+        Error::target_because("cannot start a thread", source)
+    }
+
     /// Loading or opening events failed: says which capability or feature is missing, if that is why.
     pub(crate) fn from_set_up(source: lightfoot_kernel::Error) -> Error {
         let missing = lightfoot_kernel::os::missing_capabilities();
@@ -62,7 +67,7 @@ impl Error {
             Kind::Unsupported => format!("{source}: this kernel cannot do it"),
             Kind::Other if source.to_string().contains("refused the sampling program") => {
                 format!(
-                    "{source}: lightfoot needs Linux 5.17 or later with BTF (`lightfoot system-info` says what is missing)"
+                    "{source}: lightfoot needs Linux 5.15 or later with BTF (`lightfoot system-info` says what is missing)"
                 )
             }
             _ => return Error::Kernel(source),

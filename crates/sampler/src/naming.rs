@@ -1,26 +1,14 @@
 //! From places to frames with names, when the run is over: object by object, so that the tables of one object only are in memory.
 
+use crate::interpreted::{Interpreted, Kind};
 use crate::stacks::{Place, PlaceId, Stacks};
 use lightfoot_model::{
-    Frame, FrameId, FrameKind, FrameTable, Sample, StackOutcome, StackTable, StringId, StringTable,
+    Frame, FrameId, FrameKind, FrameTable, Sample, StackTable, StringId, StringTable, Wait,
 };
 use lightfoot_process::{JitId, JitName, ObjectId, Processes};
 use lightfoot_symbolize::{Named, ObjectSource, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-/// Functions that call the first function of a thread or program: a stack that ends here has reached its root, whatever the frame
-/// pointer says there (libc is built without them).
-const ROOTS: [&str; 8] = [
-    "_start",
-    "__libc_start_main",
-    "__libc_start_call_main",
-    "__libc_start_main_impl",
-    "start_thread",
-    "clone",
-    "clone3",
-    "__clone3",
-];
 
 /// Names of everything that was seen.
 #[derive(Debug)]
@@ -52,6 +40,9 @@ impl Names {
                 Place::Vdso(offset) => drop(vdso.insert(offset, index)),
                 Place::File(object, offset) => drop(files.entry(object).or_default().insert(offset, index)),
                 Place::Jit(jit, address) => drop(jits.entry(jit).or_default().insert(address, index)),
+                Place::Interpreted(frame) => {
+                    names.interpreted(index, &stacks.all_interpreted()[frame as usize]);
+                }
                 Place::Special(name, offset) => names.unknown(index, name, name, offset, ""),
                 Place::Unknown(address, reason) => names.unknown(index, "unknown", "", address, reason),
             }
@@ -76,20 +67,24 @@ impl Names {
     }
 
     /// Samples of all stacks, heaviest first. A stack without a sample (its count was not read) is left out.
-    pub fn samples(&self, stacks: &Stacks, period_ns: u64, table: &mut StackTable) -> Vec<Sample> {
+    pub fn samples(&mut self, stacks: &Stacks, table: &mut StackTable) -> Vec<Sample> {
+        let seen = Wait::ALL.map(|wait| stacks.iter().any(|stack| stack.wait == wait));
+        let waiting = Wait::ALL.map(|wait| if seen[wait as usize] { self.waiting(wait) } else { None });
         let mut samples: Vec<Sample> = stacks
             .iter()
             .filter(|stack| stack.count > 0)
             .map(|stack| {
                 let (kernel, user) = stacks.frames(stack);
                 let root_first = user.iter().rev().chain(kernel.iter().rev());
-                let id = table.intern(root_first.flat_map(|place| self.of(*place)).copied());
+                let frames = root_first.flat_map(|place| self.of(*place)).copied();
+                let id = table.intern(frames.chain(waiting[stack.wait as usize]));
                 Sample {
                     stack: id,
                     thread: stack.thread,
-                    outcome: self.outcome(stack.outcome, user),
+                    outcome: stack.outcome,
                     count: stack.count,
-                    weight_ns: stack.count * period_ns,
+                    weight_ns: stack.weight_ns,
+                    wait: stack.wait,
                 }
             })
             .collect();
@@ -97,25 +92,23 @@ impl Names {
         samples
     }
 
-    fn of(&self, place: PlaceId) -> &[FrameId] {
-        &self.of_place[place.0 as usize]
+    /// The leaf of a stack that waits: why it does.
+    fn waiting(&mut self, wait: Wait) -> Option<FrameId> {
+        (!wait.is_none()).then(|| {
+            self.frames.intern(Frame {
+                name: self.strings.intern(wait.frame()),
+                file: StringId::EMPTY,
+                line: 0,
+                object: self.strings.intern("[off-CPU]"),
+                address: 0,
+                kind: FrameKind::Kernel,
+                note: StringId::EMPTY,
+            })
+        })
     }
 
-    /// How a stack really ended: one that reached `main`'s caller or a thread's start function is complete, although the frame pointer
-    /// there is none.
-    fn outcome(&self, outcome: StackOutcome, user: &[PlaceId]) -> StackOutcome {
-        if !matches!(outcome, StackOutcome::FramePointerBroken | StackOutcome::Unreadable) {
-            return outcome;
-        }
-        let name = |place: Option<&PlaceId>| {
-            let frame = place.and_then(|p| self.of(*p).first())?;
-            Some(self.strings.get(self.frames.get(*frame).name))
-        };
-        let mut from_root = user.iter().rev();
-        let (root, next) = (name(from_root.next()), name(from_root.next()));
-        // libc's caller of main is a static function, without a name where libc is stripped.
-        let reached = root.is_some_and(|root| ROOTS.contains(&root)) || next == Some("main");
-        if reached { StackOutcome::Complete } else { outcome }
+    fn of(&self, place: PlaceId) -> &[FrameId] {
+        &self.of_place[place.0 as usize]
     }
 
     fn object(
@@ -203,6 +196,26 @@ impl Names {
                 Named::Unknown { reason } => self.unknown(place, file, object, address, reason),
             }
         }
+    }
+
+    fn interpreted(&mut self, place: usize, frame: &Interpreted) {
+        let (kind, object) = match frame.kind {
+            Kind::Python => (FrameKind::Python, "[python]"),
+            Kind::Ruby => (FrameKind::Ruby, "[ruby]"),
+            Kind::Gc => (FrameKind::Native, ""),
+        };
+        // Functions of the same name in two files are two functions.
+        let object = if frame.file.is_empty() { object } else { &frame.file };
+        let frame = Frame {
+            name: self.strings.intern(&frame.function),
+            file: self.strings.intern(&frame.file),
+            line: frame.line,
+            object: self.strings.intern(object),
+            address: 0,
+            kind: if frame.reason.is_empty() { kind } else { FrameKind::Unknown },
+            note: self.strings.intern(frame.reason),
+        };
+        self.of_place[place] = vec![self.frames.intern(frame)];
     }
 
     fn unknown(&mut self, place: usize, file: &str, object: &str, address: u64, reason: &str) {

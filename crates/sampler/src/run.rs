@@ -1,33 +1,55 @@
 //! One run, from the first event to the finished profile.
 
+use crate::debt::debt;
 use crate::error::{Error, Result};
+use crate::interpreted::Interpreters;
+use crate::library::{Library, Room};
 use crate::naming::{Names, sentences};
 use crate::request::{Request, Target};
-use crate::stacks::Stacks;
-use lightfoot_cost::{Measured, Phase, PhaseClock, ledger};
-use lightfoot_kernel::abi::{Counters, Record};
+use crate::saving::Saving;
+use crate::stacks::{Stacks, file_key};
+use crate::steering::{Spent, Steering, TICK_ENTRY_NS};
+use crate::timing::Timing;
+use lightfoot_cost::governor::{Observed, Setup};
+use lightfoot_cost::{Measured, MemoryPlan, Phase, PhaseClock, ledger};
+use lightfoot_kernel::abi::{self, Counters, Live, ObjectSeen, Record, entry};
 use lightfoot_kernel::calibrate::Calibration;
-use lightfoot_kernel::os;
-use lightfoot_kernel::perf::{Attr, PerfEvent, Scope, Source};
-use lightfoot_kernel::sampler::{Config, Sampler, Target as KernelTarget, Transfer};
-use lightfoot_kernel::sideband::{self, Sideband};
+use lightfoot_kernel::os::{self, MappedCode};
+use lightfoot_kernel::sampler::{Config, Sampler, SaveWalks, Target as KernelTarget, Transfer, Walk};
 use lightfoot_kernel::spawn::Held;
-use lightfoot_model::{Accounting, Clock, FailureReason, Meta, Profile, StackTable};
-use lightfoot_process::{Device, Event, Limits, Mapping, Processes};
+use lightfoot_model::{Accounting, FailureReason, Meta, OffCpu, Profile, StackTable};
+use lightfoot_process::{Limits, Mapping, ObjectId, Processes};
 use lightfoot_symbolize::Options;
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Distinct stacks counted in the kernel: 1.3 MiB of map. What does not fit goes through the ring.
-const STACK_SLOTS: u32 = 16_384;
 /// Processes followed at a time: those asked for and what they create.
 const FOLLOWED_PROCESSES: u32 = 16_384;
 
-/// Between two measurements of the interrupt's price.
-const CALIBRATION_PAUSE: Duration = Duration::from_secs(5);
+/// Time that is waited for objects that are being prepared: their next stacks will be whole. Samples wait in the ring meanwhile.
+const WORK: Duration = Duration::from_millis(50);
+/// The same with a budget: preparing takes as long as the budget makes it take.
+const WORK_IN_BUDGET: Duration = Duration::from_millis(5);
+/// Longest sleep while an object is being prepared.
+const NAP_AT_WORK: Duration = Duration::from_millis(20);
+/// The same before sampling starts.
+const WORK_AT_START: Duration = Duration::from_millis(100);
+/// The same where a command or processes are named: what they need is needed at once.
+const WORK_FOR_NAMED: Duration = Duration::from_millis(500);
+/// Processes whose files are prepared before sampling starts.
+const PREPARED_PROCESSES: usize = 64;
+/// When running JVMs are asked for the names of their code the first time, and then each time twice as late: one that exits
+/// cannot be asked any more.
+const FIRST_NAMES: Duration = Duration::from_secs(1);
 /// Measurements when the run is over, so that a short one has enough of them.
 const CALIBRATION_BURSTS_AT_END: usize = 5;
 
@@ -49,11 +71,15 @@ pub struct Progress {
 pub struct Run {
     request: Summary,
     sampler: Sampler,
-    source: Source,
+    timing: Timing,
+    live: Live,
     processes: Processes,
-    /// Processes whose events matter; `None`: all.
-    followed: Option<HashSet<u32>>,
+    library: Library,
+    interpreters: Interpreters,
     stacks: Stacks,
+    steering: Steering,
+    /// Walks that are saved, if that was asked for.
+    saving: Option<Saving>,
     clock: PhaseClock,
     child: Option<Command>,
     /// Become readable when what is profiled ends.
@@ -64,11 +90,14 @@ pub struct Run {
     started: Instant,
     started_unix_ns: u64,
     cpu_at_start_ns: u64,
+    /// What unwind tables had cost by then.
+    objects_at_start_ns: u64,
     /// What an interrupt costs; `None` if it cannot be measured.
     calibration: Option<Calibration>,
     calibrated: Instant,
+    /// When JVMs are asked next, since the start.
+    next_names: Duration,
     notes: Vec<String>,
-    events_lost: u64,
 }
 
 /// What the profile says about the request.
@@ -78,6 +107,9 @@ struct Summary {
     rate_hz: u64,
     kernel_frames: bool,
     transfer: Transfer,
+    stack_slots: u32,
+    /// BPF maps but for unwind rows, in bytes; 0 if no limit of memory was asked for.
+    map_bytes: u64,
     command_line: String,
     version: &'static str,
 }
@@ -109,8 +141,25 @@ impl Run {
         let mut clock = PhaseClock::default();
         clock.enter(Phase::Start, os::process_cpu_ns());
         os::raise_descriptor_limit();
-        let Request { target, rate_hz, kernel_frames, transfer, ring_bytes, command_line, version } = request;
+        let Request {
+            target,
+            rate_hz,
+            clock: clock_choice,
+            kinds,
+            kernel_frames,
+            transfer,
+            ring_bytes,
+            budget,
+            memory,
+            memory_bytes,
+            jvm_attach,
+            save,
+            plain_loops,
+            command_line,
+            version,
+        } = request;
         let described = describe(&target)?;
+        let saving = save.as_ref().map(Saving::new).transpose()?;
         let kernel_target = match &target {
             Target::Machine => KernelTarget::All,
             Target::Command(_) => KernelTarget::Processes { pids: vec![], room: FOLLOWED_PROCESSES },
@@ -123,20 +172,73 @@ impl Run {
                 }
             }
         };
-        let config =
-            Config { target: kernel_target, kernel_frames, transfer, ring_bytes, stack_slots: STACK_SLOTS };
+        let cgroup = match &target {
+            Target::Cgroup(path) => std::fs::metadata(path).map_or(0, |folder| folder.ino()),
+            _ => 0,
+        };
+        let mut timing = Timing::find(clock_choice, kinds, rate_hz, cgroup)?;
+        let mut live = Live {
+            period_ns: 1_000_000_000 / rate_hz,
+            block_ns: 0,
+            user_frames_max: abi::MAX_USER_FRAMES as u32,
+            interpreters: 1,
+            tick_keep: 0,
+            waits_max: 0,
+            step: 0,
+        };
+        let config = Config {
+            target: kernel_target,
+            kernel_frames,
+            transfer,
+            ring_bytes: ring_bytes.unwrap_or(memory.ring_bytes as u32),
+            stack_slots: memory.stack_slots,
+            object_slots: memory.objects,
+            page_slots: memory.page_slots,
+            rule_slots: memory.rule_slots,
+            save: save.as_ref().map_or(SaveWalks::Nothing, |save| save.which),
+            walk: if plain_loops { Walk::PlainLoops } else { Walk::Auto },
+            rate_moves: budget.is_some(),
+            live,
+            tick: timing.tick,
+            off_cpu: timing.off_cpu,
+        };
         let mut sampler = Sampler::load(&config).map_err(Error::from_set_up)?;
-        let source = best_source(rate_hz);
-        for cpu in os::online_cpus()? {
-            sampler.attach_cpu(cpu, source, rate_hz).map_err(Error::from_set_up)?;
-        }
+        timing.attach(&mut sampler, &mut live)?;
+        let mut notes = missing_privileges();
+        notes.extend(timing.notes());
+        let cpus = os::online_cpus()?.len() as u32;
+        let steering = Steering::new(budget.map(|budget| Setup {
+            budget_ns_per_s: budget.ns_per_s(cpus),
+            cpus,
+            rate_hz: timing.rate_hz(),
+            max_user_frames: abi::MAX_USER_FRAMES as u32,
+            off_cpu_interval_ns: timing.off_cpu.map(|_| live.block_ns),
+            follow: matches!(target, Target::Processes(_) | Target::Command(_)),
+            interpreters: true,
+            // They cannot be left out of a program that is loaded already.
+            kernel_frames: false,
+            memory_bytes,
+        }));
         let mut run = Run {
-            request: Summary { target: described, rate_hz, kernel_frames, transfer, command_line, version },
+            request: Summary {
+                target: described,
+                rate_hz,
+                kernel_frames,
+                transfer,
+                stack_slots: memory.stack_slots,
+                map_bytes: memory_bytes.map_or(0, |_| sampler.memory_bytes()),
+                command_line,
+                version,
+            },
             sampler,
-            source,
+            timing,
+            live,
             processes: Processes::new(Limits::default()),
-            followed: None,
+            library: Library::new(room(&memory))?,
+            interpreters: Interpreters::default(),
             stacks: Stacks::default(),
+            steering,
+            saving,
             clock,
             child: None,
             ends: Vec::new(),
@@ -145,19 +247,27 @@ impl Run {
             started: Instant::now(),
             started_unix_ns: 0,
             cpu_at_start_ns: 0,
+            objects_at_start_ns: 0,
             calibration: None,
             calibrated: Instant::now(),
-            notes: missing_privileges(),
-            events_lost: 0,
+            next_names: FIRST_NAMES,
+            notes,
         };
+        if !jvm_attach {
+            run.processes.ask_no_jvm();
+        }
         match target {
-            Target::Machine | Target::Cgroup(_) => run.go()?,
+            Target::Machine | Target::Cgroup(_) => {
+                run.prepare(None, &[])?;
+                run.go()?;
+            }
             Target::Processes(pids) => {
+                run.prepare(None, &pids)?;
                 run.watch_ends(&pids);
-                run.followed = Some(pids.into_iter().collect());
                 run.go()?;
             }
             Target::Command(command) => {
+                run.prepare(Some(command.get_program()), &[])?;
                 let name = command.get_program().to_string_lossy().into_owned();
                 let failed = |e: std::io::Error| {
                     Error::target_because(format!("cannot execute {name}: {}", os::plain(&e)), e)
@@ -165,7 +275,6 @@ impl Run {
                 let held = Held::spawn(command).map_err(failed)?;
                 let pid = held.pid();
                 run.sampler.follow(pid)?;
-                run.followed = Some(HashSet::from([pid]));
                 run.watch_ends(&[pid]);
                 run.go()?;
                 let child = held.release().map_err(failed)?;
@@ -180,19 +289,97 @@ impl Run {
     /// # Errors
     /// If the buffers cannot be read.
     pub fn step(&mut self, timeout: Duration) -> Result<()> {
+        let mut timeout = timeout.min(self.steering.patience(self.started.elapsed()));
+        if self.library.is_busy() && self.steering.controls().is_none() {
+            timeout = timeout.min(NAP_AT_WORK);
+        }
         self.end_seen |= self.sampler.wait(timeout, &self.ends)?;
         self.calibrate();
-        self.drain()
+        self.drain()?;
+        self.timing.tend(&mut self.sampler, &mut self.live, self.started.elapsed())?;
+        let may_work = self.steering.controls().is_none_or(|controls| controls.work_ns > 0);
+        if self.started.elapsed() >= self.next_names && may_work {
+            self.next_names *= 2;
+            let before_ns = os::thread_cpu_ns();
+            self.processes.ask_jvms();
+            self.steering.spent.names_ns += os::thread_cpu_ns() - before_ns;
+        }
+        self.steer()
+    }
+
+    /// Tells what was spent since the last time, and does what the budget asks for.
+    fn steer(&mut self) -> Result<()> {
+        if !self.steering.is_due(self.started.elapsed()) {
+            return Ok(());
+        }
+        let seen = self.observed();
+        let Some(controls) = self.steering.step(&seen) else { return Ok(()) };
+        self.library.allow(controls.work_ns);
+        self.timing.obey(controls, &mut self.sampler, &mut self.live)?;
+        Ok(self.sampler.set_follow(controls.follow_attached)?)
+    }
+
+    /// What was spent since sampling began.
+    fn observed(&mut self) -> Observed {
+        let all = self.sampler.counters();
+        let events = self.sampler.event_counters();
+        let Spent { calibrate_ns, objects_ns, names_ns } = self.steering.spent;
+        let objects_ns = objects_ns + self.library.spent_ns() - self.objects_at_start_ns;
+        let user_ns = os::process_cpu_ns().saturating_sub(self.cpu_at_start_ns);
+        let ticking = self.timing.is_ticking();
+        // The events' own were read later, while they went on.
+        let ridden = all.fired.saturating_sub(events.fired);
+        let ridden_ns = all.run_ns.saturating_sub(events.run_ns);
+        let (interrupts, interrupt_each_ns) = if ticking {
+            (all.fired, Some(TICK_ENTRY_NS))
+        } else {
+            (events.fired, self.calibration.as_ref().and_then(Calibration::interrupt_ns))
+        };
+        let (rss_bytes, map_bytes) = match self.request.map_bytes {
+            0 => (0, 0),
+            bytes => (os::rss_bytes(), bytes + self.sampler.tables().bank_bytes()),
+        };
+        let detached = self.steering.controls().is_some_and(|controls| {
+            !controls.switch_attached && self.timing.off_cpu.is_some()
+                || !controls.follow_attached && self.sampler.follows()
+        });
+        let outside = detached.then(os::switches_and_forks).flatten();
+        Observed {
+            now_ns: self.started.elapsed().as_nanos() as u64,
+            interrupts,
+            interrupt_each_ns,
+            bpf_sample_ns: events.run_ns + if ticking { ridden_ns } else { 0 },
+            user_frames: all.user_frames,
+            truncated: all.truncated,
+            bpf_follow_ns: all.follow_ns,
+            follow_events: all.follow_events,
+            bpf_switch_ns: all.switch_ns + if ticking { 0 } else { ridden_ns },
+            switch_events: all.switches,
+            switch_samples: if ticking { 0 } else { ridden },
+            collect_ns: user_ns.saturating_sub(calibrate_ns + objects_ns + names_ns),
+            calibrate_ns,
+            objects_ns,
+            names_ns,
+            work_waits: self.library.is_busy(),
+            switches_outside: outside.map(|(switches, _)| switches),
+            forks_outside: outside.map(|(_, forks)| forks),
+            rss_bytes,
+            map_bytes,
+        }
     }
 
     /// What is known now.
     pub fn progress(&self) -> Progress {
         let counters = self.sampler.counters();
+        let interrupts = self.sampler.event_counters().fired;
         let elapsed = self.started.elapsed();
         let interrupt_ns = self.calibration.as_ref().and_then(Calibration::interrupt_ns).unwrap_or(0);
-        let cost_ns =
-            counters.fired * interrupt_ns + counters.run_ns + counters.follow_ns + os::process_cpu_ns()
-                - self.cpu_at_start_ns;
+        let cost_ns = interrupts * interrupt_ns
+            + counters.run_ns
+            + counters.switch_ns
+            + counters.follow_ns
+            + os::process_cpu_ns()
+            - self.cpu_at_start_ns;
         Progress {
             elapsed,
             recorded: counters.recorded,
@@ -225,6 +412,9 @@ impl Run {
 
     /// Ends the command, if one was started and still runs: asks (SIGTERM), and after `patience` insists (SIGKILL).
     pub fn end_command(&mut self, patience: Duration) {
+        if self.child.is_some() && self.drain().is_ok() {
+            self.processes.ask_jvms();
+        }
         let Some(command) = &mut self.child else { return };
         const SIGTERM: i32 = 15;
         let asked = Instant::now();
@@ -253,6 +443,14 @@ impl Run {
         let duration_ns = self.started.elapsed().as_nanos() as u64;
         self.drain()?;
         let counters = self.sampler.counters();
+        let seen = self.observed();
+        self.steering.last(&seen);
+        let interrupts = self.sampler.event_counters().fired;
+        let off_cpu = match self.timing.off_cpu {
+            Some(_) => Some(self.sampler.off_cpu_sums()?),
+            None => None,
+        };
+        self.notes.extend(self.timing.comparison(&self.sampler));
         if self.request.transfer == Transfer::Counted {
             self.stacks.add_counts(&self.sampler.counts()?);
         }
@@ -266,17 +464,21 @@ impl Run {
         self.clock.enter(Phase::Symbolize, os::process_cpu_ns());
         // From here on nothing of ours is needed in the kernel.
         drop(self.sampler);
-        let names = Names::find(&self.stacks, &mut self.processes, &Options::default());
+        let mut names = Names::find(&self.stacks, &mut self.processes, &Options::default());
         let mut table = StackTable::default();
-        let period_ns = 1_000_000_000 / self.request.rate_hz;
-        let samples = names.samples(&self.stacks, period_ns, &mut table);
-        let accounting = accounting(&counters, self.stacks.malformed);
+        let samples = names.samples(&self.stacks, &mut table);
+        let debt = debt(&self.stacks, &self.library, &self.processes);
+        if let Some(saving) = self.saving.take() {
+            self.notes.extend(saving.write(&mut self.processes));
+        }
+        let accounting = accounting(&counters, self.stacks.malformed, self.steering.samples_not_taken());
         let mut notes = self.notes;
         notes.extend(sentences(&names.notes));
+        notes.extend(self.processes.jit_remarks());
         if counters.uncounted > 0 {
             notes.push(format!(
-                "more than {STACK_SLOTS} distinct stacks: {} samples were sent one by one instead of counted in the kernel",
-                counters.uncounted
+                "more than {} distinct stacks: {} samples were sent one by one instead of counted in the kernel",
+                self.request.stack_slots, counters.uncounted
             ));
         }
         if counters.unfollowed > 0 {
@@ -285,10 +487,12 @@ impl Run {
                 counters.unfollowed
             ));
         }
-        if self.events_lost > 0 {
+        notes.extend(self.library.remarks().iter().cloned());
+        notes.extend(self.interpreters.remarks());
+        if counters.objects_unannounced > 0 {
             notes.push(format!(
-                "{} process events did not fit in their buffer: mappings were read again",
-                self.events_lost
+                "{} stacks ended in files that could not be announced: no room",
+                counters.objects_unannounced
             ));
         }
         if interrupt_each_ns.is_none() {
@@ -301,10 +505,10 @@ impl Run {
             self.stacks.first_time_ns.map_or(0, |t| t.saturating_sub(process_start_monotonic_ns()));
         let threads = self.stacks.into_threads();
         self.clock.leave(os::process_cpu_ns());
-        let cost = ledger(&Measured {
-            interrupts: counters.fired,
+        let mut cost = ledger(&Measured {
+            interrupts,
             interrupt_each_ns,
-            bpf_ns: counters.run_ns + counters.follow_ns,
+            bpf_ns: counters.run_ns + counters.switch_ns + counters.follow_ns,
             phases: self.clock,
             duration_ns,
             recorded: accounting.recorded,
@@ -314,6 +518,7 @@ impl Run {
             first_sample_wall_ns,
             first_sample_cpu_ns: self.cpu_at_start_ns,
         });
+        self.steering.enter(&mut cost);
         Ok(Profile {
             meta: Meta {
                 version: self.request.version.into(),
@@ -322,16 +527,18 @@ impl Run {
                 started_unix_ns: self.started_unix_ns,
                 duration_ns,
                 rate_hz: self.request.rate_hz,
-                period_ns,
-                clock: match self.source {
-                    Source::CpuClock => Clock::CpuClock,
-                    Source::Cycles => Clock::Cycles,
-                },
+                period_ns: self.timing.period_ns(),
+                clock: self.timing.clock(),
                 cpus: os::online_cpus()?.len() as u32,
                 kernel,
                 machine,
                 kernel_frames: self.request.kernel_frames,
                 notes,
+                off_cpu: off_cpu.map(|sums| OffCpu {
+                    blocked_ns: sums.blocked_ns,
+                    waits: sums.waits,
+                    block_ns: self.live.block_ns,
+                }),
             },
             strings: names.strings,
             frames: names.frames,
@@ -339,24 +546,29 @@ impl Run {
             threads,
             samples,
             accounting,
+            debt,
             cost,
         })
     }
 
-    /// Measures the price of an interrupt now and then: at once, then each five seconds. 0.06 % of one CPU, in the
-    /// phase `collect`.
+    /// Measures the price of an interrupt now and then: at once, then each five seconds or as seldom as the budget asks. 0.06 % of one CPU
+    /// without a budget, in the phase `collect`.
     fn calibrate(&mut self) {
         let measured = self.calibration.as_ref().is_some_and(Calibration::has_measured);
-        if measured && self.calibrated.elapsed() < CALIBRATION_PAUSE {
+        if self.timing.is_ticking()
+            || measured && self.calibrated.elapsed() < self.steering.calibration_pause()
+        {
             return;
         }
         self.calibrated = Instant::now();
+        let before_ns = os::thread_cpu_ns();
         self.prepare_calibration();
         if let Some(calibration) = &mut self.calibration
             && calibration.measure().is_err()
         {
             self.calibration = None;
         }
+        self.steering.spent.calibrate_ns += os::thread_cpu_ns() - before_ns;
     }
 
     /// Opens what measures the interrupt's price, unless that is done or not possible.
@@ -372,6 +584,13 @@ impl Run {
         self.started = Instant::now();
         self.started_unix_ns =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        self.objects_at_start_ns = self.library.spent_ns();
+        self.steering.spent = Spent::default();
+        if let Some(controls) = self.steering.controls() {
+            self.library.allow(controls.work_ns);
+            self.timing.obey(controls, &mut self.sampler, &mut self.live)?;
+        }
+        self.timing.start(&mut self.sampler)?;
         Ok(self.sampler.start()?)
     }
 
@@ -381,72 +600,136 @@ impl Run {
         self.ends = pids.iter().filter_map(|&pid| os::process_end(pid)).collect();
     }
 
-    /// Takes everything that waits, in the order of time: an address means what was mapped when it was seen.
+    /// Takes everything that waits, and prepares files that are new.
     fn drain(&mut self) -> Result<()> {
-        // Stacks first: whatever happened before them is then in the sideband buffers.
-        self.sampler.collect()?;
-        let events = take_events(self.sampler.sideband(), &mut self.followed);
-        let mut events = events.into_iter().peekable();
-        let (processes, stacks) = (&mut self.processes, &mut self.stacks);
-        let events_lost = &mut self.events_lost;
-        self.sampler.take(|bytes| match Record::parse(bytes) {
-            Some(record) => {
-                while let Some(event) = events.next_if(|e| e.time_ns <= record.header.time_ns) {
-                    apply(&event, processes, events_lost);
-                }
-                stacks.add(&record, processes);
-            }
-            None => stacks.malformed += 1,
-        });
-        for event in events {
-            apply(&event, processes, events_lost);
+        let told = self.take_all()?;
+        let may_work = self.steering.controls().is_none_or(|controls| controls.work_ns > 0);
+        if !told.is_empty() && may_work {
+            let before_ns = os::thread_cpu_ns();
+            self.announce(told)?;
+            self.steering.spent.objects_ns += os::thread_cpu_ns() - before_ns;
         }
+        if self.library.is_busy() {
+            let limit = match self.steering.controls() {
+                None => WORK,
+                Some(controls) if controls.work_ns > 0 => WORK_IN_BUDGET,
+                Some(_) => Duration::ZERO,
+            };
+            let before_ns = os::thread_cpu_ns();
+            self.library.work(&mut self.sampler.tables(), &mut self.processes, limit)?;
+            self.steering.spent.objects_ns += os::thread_cpu_ns() - before_ns;
+        }
+        Ok(())
+    }
+
+    /// Has the files of these processes announced: one with an unknown file has others, most likely, and each would cost a stack.
+    fn announce(&mut self, pids: impl IntoIterator<Item = u32>) -> Result<()> {
+        for pid in pids {
+            if !self.sampler.announce_mappings(pid)? {
+                return Ok(());
+            }
+        }
+        self.take_all().map(drop)
+    }
+
+    /// Moves everything that waits into our tables, in the kernel's order: a file is announced before the first stack through it. Returns
+    /// the processes whose files were announced.
+    fn take_all(&mut self) -> Result<BTreeSet<u32>> {
+        self.sampler.collect()?;
+        let (processes, stacks, library) = (&mut self.processes, &mut self.stacks, &mut self.library);
+        let interpreters = &mut self.interpreters;
+        let saving = &mut self.saving;
+        let mut told = BTreeSet::new();
+        interpreters.next_round();
+        self.sampler.take(|bytes| match abi::entry_of(bytes) {
+            Some(entry::STACK) => match Record::parse(bytes) {
+                Some(record) => {
+                    if let Some(saving) = saving.as_mut() {
+                        saving.stack(&record, library);
+                    }
+                    stacks.add(&record, processes, interpreters, library);
+                }
+                None => stacks.malformed += 1,
+            },
+            Some(entry::FAILED) => {
+                if let (Some(saving), Some(failed)) = (saving.as_mut(), abi::Failed::parse(bytes)) {
+                    saving.began(failed);
+                }
+            }
+            Some(entry::OBJECT) => {
+                if let Some(seen) = ObjectSeen::parse(bytes) {
+                    library.announced(seen.segment.key(), saw(&seen, processes));
+                    told.insert(seen.pid);
+                }
+            }
+            _ => stacks.malformed += 1,
+        });
+        Ok(told)
+    }
+
+    /// Prepares what will be needed at once: the libraries that we have ourselves, and what is profiled.
+    fn prepare(&mut self, program: Option<&OsStr>, pids: &[u32]) -> Result<()> {
+        let _code: Vec<MappedCode> = program.map(code_of).unwrap_or_default();
+        self.announce(pids.iter().copied().take(PREPARED_PROCESSES).chain([std::process::id()]))?;
+        self.library.smallest_first(&mut self.processes);
+        let named = program.is_some() || !pids.is_empty();
+        let limit = if named { WORK_FOR_NAMED } else { WORK_AT_START };
+        self.library.work(&mut self.sampler.tables(), &mut self.processes, limit)?;
         Ok(())
     }
 }
 
-/// Waiting events of the processes that matter; learns their children.
-fn take_events(sideband: &mut Sideband, followed: &mut Option<HashSet<u32>>) -> Vec<sideband::Event> {
-    sideband.drain(|pid, parent| {
-        let Some(followed) = followed else { return true };
-        if parent.is_some_and(|parent| followed.contains(&parent)) {
-            followed.insert(pid);
-        }
-        followed.contains(&pid)
-    })
+/// The files that executing `program` will map first, mapped here: only the kernel can tell how it will identify them.
+fn code_of(program: &OsStr) -> Vec<MappedCode> {
+    let found = if program.as_bytes().contains(&b'/') {
+        Some(PathBuf::from(program))
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+    };
+    let Some(mut file) = found.and_then(|path| File::open(path).ok()) else { return vec![] };
+    let mut start = [0; 256];
+    let read = file.read(&mut start).unwrap_or(0);
+    let mut files = vec![file];
+    if let Some(line) = start[..read].strip_prefix(b"#!") {
+        let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+        files = words.next().and_then(|word| File::open(OsStr::from_bytes(word)).ok()).into_iter().collect();
+    }
+    files.iter().filter_map(|file| MappedCode::map(file).ok()).collect()
 }
 
-fn apply(event: &sideband::Event, processes: &mut Processes, lost: &mut u64) {
-    let (pid, time_ns) = (event.pid, event.time_ns);
-    processes.apply(match &event.kind {
-        sideband::Kind::Fork { parent } => Event::Fork { pid, parent_pid: *parent, time_ns },
-        sideband::Kind::Exec => Event::Exec { pid, time_ns },
-        sideband::Kind::Exit => Event::Exit { pid, time_ns },
-        sideband::Kind::Lost(count) => {
-            *lost += count;
-            Event::Lost { count: *count, time_ns }
-        }
-        sideband::Kind::Map(m) => Event::Map {
-            pid,
-            time_ns,
-            mapping: Mapping {
-                start: m.start,
-                end: m.start.saturating_add(m.len),
-                file_offset: m.file_offset,
-                device: Device { major: m.device.0, minor: m.device.1 },
-                inode: m.inode,
-                path: Cow::Borrowed(&m.path),
-            },
-        },
-    });
+/// Takes note of a file that was announced, while its process may still be there.
+fn saw(seen: &ObjectSeen, processes: &mut Processes) -> Option<ObjectId> {
+    let segment = &seen.segment;
+    let key = file_key(&segment.key());
+    let mapping = Mapping {
+        start: segment.start,
+        end: segment.end,
+        file_offset: segment.file_offset,
+        device: key.device,
+        inode: key.inode,
+        path: Cow::Borrowed(&seen.path),
+    };
+    (segment.inode != 0).then(|| processes.saw_file(seen.pid, &mapping, key.generation)).flatten()
 }
 
-fn accounting(counters: &Counters, malformed: u64) -> Accounting {
+/// What of the plan the unwind tables get.
+fn room(memory: &MemoryPlan) -> Room {
+    Room {
+        banks: memory.row_banks,
+        pages: memory.page_slots,
+        rules: memory.rule_slots,
+        objects: memory.objects,
+    }
+}
+
+/// `not_taken`: samples that the asked rate would have taken. They are held back before they fire, and count as both.
+fn accounting(counters: &Counters, malformed: u64, not_taken: u64) -> Accounting {
     let mut accounting = Accounting {
-        fired: counters.fired,
+        fired: counters.fired + not_taken,
         recorded: counters.recorded.saturating_sub(malformed),
         filtered: counters.filtered,
-        throttled: counters.throttled,
+        throttled: counters.throttled + not_taken,
         lost: counters.lost,
         ..Accounting::default()
     };
@@ -461,15 +744,6 @@ fn accounting(counters: &Counters, malformed: u64) -> Accounting {
         }
     }
     accounting
-}
-
-/// The hardware's cycle counter where there is one; virtual machines often have none.
-fn best_source(rate_hz: u64) -> Source {
-    let attr = Attr::sampling(Source::Cycles, rate_hz);
-    match PerfEvent::open(attr, Scope::Caller) {
-        Ok(_) => Source::Cycles,
-        Err(_) => Source::CpuClock,
-    }
 }
 
 fn describe(target: &Target) -> Result<String> {

@@ -3,9 +3,14 @@
 //! The kernel's key of a stack (`lf_record::stack`) covers thread, program, name and addresses, so a key seen before is the same stack and
 //! nothing of it needs to be looked at again.
 
-use lightfoot_kernel::abi::Record;
-use lightfoot_model::{StackOutcome, Thread, ThreadId};
-use lightfoot_process::{CodeAddress, JitId, ObjectId, Processes, Resolved};
+use crate::interpreted::{Interpreted, Interpreters};
+use crate::library::Library;
+use lightfoot_interpreters::{python, ruby};
+use lightfoot_kernel::abi::{Count, ObjectKey, Record, Segment, VDSO_DEVICE, frame};
+use lightfoot_model::{StackOutcome, Thread, ThreadId, Wait};
+use lightfoot_process::{
+    Code, CodeAddress, Content, Device, FileKey, JitId, ObjectId, Process, Processes, Resolved,
+};
 use std::collections::HashMap;
 
 /// A place in code, before it has a name. Look-up addresses: a return address already points into its call.
@@ -21,6 +26,8 @@ pub(crate) enum Place {
     Jit(JitId, u64),
     /// Offset in a page such as `[vsyscall]`.
     Special(&'static str, u64),
+    /// Index into [`Stacks::interpreted`].
+    Interpreted(u32),
     /// An address that belongs to nothing known, and why.
     Unknown(u64, &'static str),
 }
@@ -36,6 +43,12 @@ pub(crate) struct Stack {
     pub outcome: StackOutcome,
     /// Samples counted here so far.
     pub count: u64,
+    /// Time that they stand for, in ns.
+    pub weight_ns: u64,
+    /// Why the thread did not run, if it did not.
+    pub wait: Wait,
+    /// What the outermost frame lies in, where it is not complete and that is known.
+    pub ended_in: Option<ObjectKey>,
     start: u32,
     kernel: u32,
     user: u32,
@@ -50,6 +63,8 @@ pub(crate) struct Stacks {
     frames: Vec<PlaceId>,
     places: Vec<Place>,
     place_index: HashMap<Place, PlaceId>,
+    interpreted: Vec<Interpreted>,
+    interpreted_index: HashMap<Interpreted, u32>,
     threads: Vec<Thread>,
     thread_index: HashMap<Thread, ThreadId>,
     /// Time of the earliest sample, CLOCK_MONOTONIC in ns.
@@ -59,51 +74,93 @@ pub(crate) struct Stacks {
 }
 
 impl Stacks {
-    /// Adds what the kernel sent. Events before the record's time must have been applied to `processes`.
-    pub fn add(&mut self, record: &Record<'_>, processes: &mut Processes) {
+    /// Adds what the kernel sent, while the process may still be there.
+    pub fn add(
+        &mut self,
+        record: &Record<'_>,
+        processes: &mut Processes,
+        interpreters: &mut Interpreters,
+        library: &Library,
+    ) {
         let header = &record.header;
         self.first_time_ns = Some(self.first_time_ns.map_or(header.time_ns, |t| t.min(header.time_ns)));
         if let Some(&known) = self.by_key.get(&header.stack) {
-            self.stacks[known as usize].count += u64::from(header.count);
+            let stack = &mut self.stacks[known as usize];
+            stack.count += u64::from(header.count);
+            stack.weight_ns += header.weight_ns;
             return;
         }
-        let Some(mut outcome) = StackOutcome::from_number(header.outcome) else {
+        let (Some(outcome), Some(wait)) =
+            (StackOutcome::from_number(header.outcome), Wait::from_number(header.wait))
+        else {
             self.malformed += u64::from(header.count);
             return;
         };
         let thread = self.thread(record);
+        let who = Process { pid: header.pid, start_ns: header.process_start_ns, exec_id: header.exec_id };
         let start = self.frames.len() as u32;
         for (depth, address) in record.kernel().enumerate() {
             self.push(Place::Kernel(CodeAddress::at_depth(depth, address).lookup()));
         }
         let kernel = self.frames.len() as u32 - start;
-        for (depth, address) in record.user().enumerate() {
-            let place =
-                match processes.resolve(header.pid, header.time_ns, CodeAddress::at_depth(depth, address)) {
-                    Resolved::File { object, file_offset } => Place::File(object, file_offset),
-                    Resolved::Vdso { offset } => Place::Vdso(offset),
-                    Resolved::Jit { jit, address } => Place::Jit(jit, address),
-                    Resolved::Special { name, offset } => Place::Special(name, offset),
-                    // A "return address" that is not in executable memory is none: the chain of frame pointers led astray.
-                    Resolved::Unknown { reason: NOT_MAPPED } if depth > 0 => {
-                        outcome = StackOutcome::FramePointerBroken;
-                        break;
+        let segments: Vec<Segment> = record.segments().collect();
+        let mut ended_in = None;
+        let mut words: Vec<u64> = record.user().collect();
+        ruby::align(&mut words, matches!(outcome, StackOutcome::Complete));
+        python::align(&mut words);
+        let process =
+            lightfoot_interpreters::Process { pid: who.pid, start_ns: who.start_ns, exec_id: who.exec_id };
+        interpreters.learn(library, &segments, process, &words);
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            let address = word & frame::ADDRESS;
+            let place = match (word >> 56) as u8 {
+                frame::RETURN | frame::EXACT => {
+                    let address = if (word >> 56) as u8 == frame::EXACT {
+                        CodeAddress::Instruction(address)
+                    } else {
+                        CodeAddress::Return(address)
+                    };
+                    let lookup = address.lookup();
+                    let segment = segments.iter().find(|s| (s.start..s.end).contains(&lookup));
+                    ended_in = segment.map(Segment::key);
+                    place(processes.resolve(who, header.time_ns, lookup, segment.map(code).as_ref()), address)
+                }
+                kind => {
+                    let position = if kind == frame::GC { 0 } else { words.next().unwrap_or_default() };
+                    match interpreters.resolve(library, &segments, process, word, position) {
+                        Some(frame) => self.interpreted(frame),
+                        None => continue,
                     }
-                    Resolved::Unknown { reason } => Place::Unknown(address, reason),
-                };
+                }
+            };
             self.push(place);
         }
         let user = self.frames.len() as u32 - start - kernel;
         self.by_key.insert(header.stack, self.stacks.len() as u32);
-        self.stacks.push(Stack { thread, outcome, count: u64::from(header.count), start, kernel, user });
+        self.stacks.push(Stack {
+            thread,
+            outcome,
+            count: u64::from(header.count),
+            weight_ns: header.weight_ns,
+            wait,
+            ended_in,
+            start,
+            kernel,
+            user,
+        });
     }
 
     /// Adds samples that were counted in the kernel.
-    pub fn add_counts(&mut self, counts: &HashMap<u64, u64>) {
-        for (key, &count) in counts {
+    pub fn add_counts(&mut self, counts: &HashMap<u64, Count>) {
+        for (key, count) in counts {
             match self.by_key.get(key) {
-                Some(&stack) => self.stacks[stack as usize].count += count,
-                None => self.malformed += count,
+                Some(&stack) => {
+                    let stack = &mut self.stacks[stack as usize];
+                    stack.count += count.samples;
+                    stack.weight_ns += count.weight_ns;
+                }
+                None => self.malformed += count.samples,
             }
         }
     }
@@ -127,6 +184,20 @@ impl Stacks {
     /// Every thread, in the order of [`ThreadId`].
     pub fn into_threads(self) -> Vec<Thread> {
         self.threads
+    }
+
+    /// Every distinct frame of an interpreter, see [`Place::Interpreted`].
+    pub fn all_interpreted(&self) -> &[Interpreted] {
+        &self.interpreted
+    }
+
+    fn interpreted(&mut self, frame: Interpreted) -> Place {
+        let next = self.interpreted.len() as u32;
+        let list = &mut self.interpreted;
+        Place::Interpreted(*self.interpreted_index.entry(frame).or_insert_with_key(|frame| {
+            list.push(frame.clone());
+            next
+        }))
     }
 
     fn push(&mut self, place: Place) {
@@ -155,5 +226,28 @@ impl Stacks {
     }
 }
 
-/// The reason that crate `process` gives for an address outside all executable mappings of a known process.
-const NOT_MAPPED: &str = "not mapped";
+fn place(resolved: Resolved, address: CodeAddress) -> Place {
+    match resolved {
+        Resolved::File { object, file_offset } => Place::File(object, file_offset),
+        Resolved::Vdso { offset } => Place::Vdso(offset),
+        Resolved::Jit { jit, address } => Place::Jit(jit, address),
+        Resolved::Special { name, offset } => Place::Special(name, offset),
+        Resolved::Unknown { reason } => Place::Unknown(address.raw(), reason),
+    }
+}
+
+/// A file as crate `process` identifies it.
+pub(crate) fn file_key(key: &ObjectKey) -> FileKey {
+    // The kernel keeps major and minor number in 12 and 20 bits: include/linux/kdev_t.h.
+    let device = Device { major: key.device >> 20, minor: key.device & 0xf_ffff };
+    FileKey { device, inode: key.inode, generation: key.generation }
+}
+
+fn code(segment: &Segment) -> Code {
+    let content = match (segment.inode, segment.device) {
+        (0, VDSO_DEVICE) => Content::Vdso,
+        (0, _) => Content::Anonymous,
+        _ => Content::File { key: file_key(&segment.key()), offset: segment.file_offset },
+    };
+    Code { start: segment.start, end: segment.end, content }
+}

@@ -27,7 +27,7 @@ mod vdso;
 pub use kernel::kernel;
 pub use named::{Batch, Named, NamedFrame};
 pub use symbols::{Symbol, find_in_bytes};
-pub use vdso::vdso;
+pub use vdso::{vdso, vdso_image};
 
 use std::fs::File;
 use std::path::Path;

@@ -14,7 +14,7 @@ const BYTES_MAX: u64 = 256 << 10;
 
 /// Names for offsets in the vDSO's image, in their order.
 pub fn vdso(offsets: &[u64]) -> Vec<Named> {
-    let Some(image) = image() else {
+    let Some(image) = vdso_image() else {
         return vec![Named::Unknown { reason: "vDSO unreadable" }; offsets.len()];
     };
     let bytes = &image[..];
@@ -24,7 +24,8 @@ pub fn vdso(offsets: &[u64]) -> Vec<Named> {
     symbols::find_at_offsets(&[&elf], offsets).into_iter().map(Named::from).collect()
 }
 
-fn image() -> Option<Vec<u8>> {
+/// The image of the vDSO, as it is mapped into this process.
+pub fn vdso_image() -> Option<Vec<u8>> {
     let mut range = None;
     Host::default()
         .executable_mappings(std::process::id(), &mut |mapping| {
@@ -47,7 +48,7 @@ mod tests {
 
     #[test]
     fn the_clock_is_in_the_vdso() {
-        let image = image().expect("a vDSO");
+        let image = vdso_image().expect("a vDSO");
         let names: Vec<String> = vdso(&(0..image.len() as u64).step_by(16).collect::<Vec<_>>())
             .into_iter()
             .filter_map(|named| match named {

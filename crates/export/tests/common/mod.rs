@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use lightfoot_model::{
-    Accounting, Clock, Cost, Frame, FrameId, FrameKind, FrameTable, Meta, PhaseCost, Profile, Sample,
-    StackOutcome, StackTable, StringId, StringTable, Thread, ThreadId,
+    Accounting, Clock, Cost, Debt, Frame, FrameId, FrameKind, FrameTable, Meta, PhaseCost, Profile, Sample,
+    StackOutcome, StackTable, StringId, StringTable, Thread, ThreadId, Wait,
 };
 
 /// CPU time of one sample in these profiles: 99 Hz.
@@ -26,12 +26,14 @@ pub fn no_samples() -> Profile {
             machine: "x86_64".into(),
             kernel_frames: true,
             notes: vec![],
+            off_cpu: None,
         },
         strings: StringTable::default(),
         frames: FrameTable::default(),
         stacks: StackTable::default(),
         threads: vec![],
         samples: vec![],
+        debt: vec![],
         accounting: Accounting { fired: 7, filtered: 7, ..Default::default() },
         cost: Cost {
             interrupt_ns: 98_000,
@@ -83,6 +85,7 @@ pub fn add_samples(
         outcome,
         count,
         weight_ns: count * PERIOD_NS,
+        wait: Wait::None,
     });
     profile.accounting.recorded += count;
     profile.accounting.fired += count;
@@ -92,11 +95,28 @@ fn thread(pid: u32, tid: u32, comm: &str) -> Thread {
     Thread { pid, tid, comm: comm.into(), start_ns: 1_000 + u64::from(tid) }
 }
 
-/// Every kind of frame and outcome, inlined frames, recursion, two processes, a function met on two lines, a sample without a stack.
+fn debt(object: &str, outcome: StackOutcome, count: u64, detail: &str) -> Debt {
+    Debt {
+        object: object.into(),
+        outcome,
+        count,
+        weight_ns: count * PERIOD_NS,
+        detail: detail.into(),
+        remedy: outcome.remedy(),
+    }
+}
+
+/// Every kind of frame and outcome, inlined frames, recursion, three processes, a function met on two lines, a sample without a stack,
+/// native code called from an interpreter.
 pub fn varied() -> Profile {
     use FrameKind::*;
     let mut p = no_samples();
-    p.threads = vec![thread(1234, 1234, "xz"), thread(1234, 1240, "xz worker"), thread(77, 77, "node")];
+    p.threads = vec![
+        thread(1234, 1234, "xz"),
+        thread(1234, 1240, "xz worker"),
+        thread(77, 77, "node"),
+        thread(90, 90, "app"),
+    ];
     let xz = "/usr/bin/xz";
     let lzma = "/usr/lib/x86_64-linux-gnu/liblzma.so.5.4.1";
     let mut f = |frame: F| add_frame(&mut p, frame);
@@ -120,6 +140,14 @@ pub fn varied() -> Profile {
         0,
         0x31000,
     ));
+    let python = "/usr/bin/python3.11";
+    let eval = f(F("_PyEval_EvalFrameDefault", Native, python, "", 0, 0x5000));
+    let module = f(F("<module>", Python, "/srv/app.py", "/srv/app.py", 31, 0));
+    let handle = f(F("Handler.handle", Python, "/srv/app.py", "/srv/app.py", 17, 0));
+    let loads = f(F("scanstring", Native, "/usr/lib/python3.11/lib-dynload/_json.so", "", 0, 0x2300));
+    let vm = f(F("vm_exec_core", Native, "/usr/lib/libruby-3.1.so.3.1", "", 0, 0x9900));
+    let each = f(F("Array#each", Ruby, "", "", 0, 0));
+    let block = f(F("block in Report#rows", Ruby, "/srv/report.rb", "/srv/report.rb", 8, 0));
     use StackOutcome::*;
     add_samples(&mut p, 0, &[start, main, encode, find, cmp, load], Complete, 447);
     add_samples(&mut p, 0, &[start, main, encode_again, find], Complete, 153);
@@ -127,9 +155,37 @@ pub fn varied() -> Profile {
     add_samples(&mut p, 0, &[start, main, sys, vfs], Complete, 89);
     add_samples(&mut p, 1, &[start, main, fib, fib, fib, fib], Complete, 71);
     add_samples(&mut p, 2, &[js, unknown], FramePointerBroken, 53);
+    add_samples(&mut p, 3, &[start, eval, module, handle, loads], Complete, 47);
+    add_samples(&mut p, 3, &[start, eval, module, handle], Complete, 37);
     add_samples(&mut p, 2, &[unknown, long], Truncated, 31);
-    add_samples(&mut p, 2, &[sys], Unreadable, 13);
+    add_samples(&mut p, 3, &[start, vm, block, each], Complete, 29);
+    let rare = [
+        Unreadable,
+        NotMapped,
+        NoRowsYet,
+        NoRows,
+        UnsupportedRule,
+        NotGrowing,
+        RegisterUnknown,
+        NoMappingFound,
+    ];
+    for (outcome, count) in rare.into_iter().zip([13, 11, 10, 17, 9, 8, 7, 5]) {
+        add_samples(&mut p, 2, &[sys], outcome, count);
+    }
     add_samples(&mut p, 2, &[], Complete, 2);
+    p.samples.sort_by_key(|sample| std::cmp::Reverse(sample.weight_ns));
+    p.debt = vec![
+        debt("[jit]", FramePointerBroken, 53, ""),
+        debt("/opt/lib/libplugin.so", Truncated, 31, ""),
+        debt("/opt/lib/libplugin.so", NoRows, 17, "no .eh_frame, no .debug_frame"),
+        debt("/usr/bin/node", Unreadable, 13, ""),
+        debt("/usr/bin/node", NotMapped, 11, ""),
+        debt("/opt/lib/libplugin.so", NoRowsYet, 10, ""),
+        debt("/usr/lib/x86_64-linux-gnu/libcrypto.so.3", UnsupportedRule, 9, ""),
+        debt("/usr/bin/node", NotGrowing, 8, ""),
+        debt("/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", RegisterUnknown, 7, ""),
+        debt("", NoMappingFound, 5, ""),
+    ];
     p.accounting.lost = 11;
     p.accounting.failed = 3;
     p.accounting.reasons.insert("no_frames", 3);
@@ -163,6 +219,7 @@ pub fn varied() -> Profile {
         running_percent_of_one_cpu: 0.167,
         first_sample_wall_ns: 41_000_000,
         first_sample_cpu_ns: 12_300_000,
+        ..Default::default()
     };
     p
 }

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Off-CPU time. Each thread's switch-out is remembered with it; at its switch-in the length of the wait is known, and sampled with
+ * a probability proportional to it. Only then the stack is taken: of a task that does not run yet, so its memory is read through its
+ * page tables (remote.h). A switch that is not sampled costs two look-ups and a clock read.
+ *
+ * Which waits are sampled: the short ones of a CPU, laid end to end, are a line that is cut into strata of T (lf_live::block_ns). Each
+ * stratum has one point, anywhere in it with the same probability. A wait that covers a point is a sample of weight T. Each wait of d
+ * covers d/T points on average whatever its place, so sums are unbiased; each CPU's sum is right to T, not to the square root of the
+ * number of samples as with coin tosses; and no rhythm of waits can fall in step with the points. Waits of T and more are all taken,
+ * with their own length as weight, and are no part of the line.
+ *
+ * A wait has two parts: until the thread was woken, and from then on until it got a CPU. The second is taken from the kernel's own
+ * accounting (CONFIG_SCHED_INFO) and is a wait of its own (LF_WAIT_RUNNABLE).
+ */
+#pragma once
+#include "walk.h"
+
+#define TASK_INTERRUPTIBLE 1
+#define TASK_UNINTERRUPTIBLE 2
+#define TASK_STOPPED_OR_TRACED (4 | 8)
+#define TASK_DEAD 0x80
+#define TASK_NOLOAD 0x400 /* with UNINTERRUPTIBLE: idle */
+
+/* A thread. */
+struct off_cpu {
+	__u64 since_ns;  /* when it left its CPU; 0: it is on one */
+	__u64 run_delay; /* its sched_info::run_delay then */
+	__u32 wait;      /* enum lf_wait */
+	__u32 known;     /* 1: the thread is wanted and has been looked at */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct off_cpu);
+} off_cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct lf_off_cpu_settings);
+} off_cpu_settings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lf_off_cpu_sums);
+} off_cpu_sums SEC(".maps");
+
+/* The clock that sched_info is kept in, as of the latest switch of the task's CPU; 0 if it cannot be read. */
+static __always_inline __u64 run_queue_clock(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->se.cfs_rq->rq))
+		return task->se.cfs_rq->rq->clock;
+	return 0;
+}
+
+/* Whether the task is in the wanted cgroup or below; for the running task there is a helper. */
+static __always_inline bool below_cgroup(struct task_struct *task, __u64 id)
+{
+	struct cgroup_subsys_state *css = (void *)BPF_CORE_READ(task, cgroups, dfl_cgrp);
+
+	css = (void *)css + bpf_core_field_offset(struct cgroup, self);
+	for (int level = 0; level < 32 && css; level++) {
+		if (BPF_CORE_READ(css, cgroup, kn, id) == id)
+			return true;
+		css = BPF_CORE_READ(css, parent);
+	}
+	return false;
+}
+
+/* wanted() for a task that may not be the running one. */
+static __always_inline bool wanted_task(struct task_struct *task, const struct lf_off_cpu_settings *settings)
+{
+	__u32 pid;
+
+	if (!task->pid || (!config.kernel_frames && (task->flags & PF_KTHREAD)))
+		return false;
+	switch (config.target) {
+	case LF_TARGET_PROCESSES:
+		pid = config.pidns_inode ? pid_of(task) : (__u32)task->tgid;
+		return pid && bpf_map_lookup_elem(&targets, &pid);
+	case LF_TARGET_CGROUP:
+		return below_cgroup(task, settings->cgroup);
+	}
+	return true;
+}
+
+static __always_inline __u64 state_of(struct task_struct *task)
+{
+	struct task_struct___state *old = (void *)task;
+
+	if (bpf_core_field_exists(task->__state))
+		return task->__state;
+	return BPF_CORE_READ(old, state);
+}
+
+static __always_inline __u32 wait_of(__u64 state)
+{
+	if (!state)
+		return LF_WAIT_RUNNABLE;
+	if (state & TASK_STOPPED_OR_TRACED)
+		return LF_WAIT_STOPPED;
+	/* A kernel thread that waits for work (TASK_IDLE) is uninterruptible only so that signals do not wake it. */
+	if ((state & TASK_UNINTERRUPTIBLE) && !(state & TASK_NOLOAD))
+		return LF_WAIT_UNINTERRUPTIBLE;
+	return LF_WAIT_SLEEP;
+}
+
+/* What a wait of `d` stands for; 0: it is not sampled. */
+static __always_inline __u64 weigh(struct lf_off_cpu_sums *sums, __u64 d, __u64 stratum_ns)
+{
+	__u64 weight = 0;
+
+	if (!sums->stratum_ns) { /* the first; or the length was changed to 0 */
+		sums->stratum_ns = stratum_ns ? stratum_ns : 1;
+		sums->at = 0;
+		sums->point = sums->stratum_ns * bpf_get_prandom_u32() >> 32;
+	}
+	if (d >= sums->stratum_ns)
+		return d;
+	sums->at += d;
+	if (sums->at > sums->point) {
+		weight = sums->stratum_ns;
+		sums->point = ~0ULL; /* each stratum has one */
+	}
+	if (sums->at >= sums->stratum_ns) {
+		sums->at -= sums->stratum_ns;
+		/* A new length holds from the next stratum on. */
+		sums->stratum_ns = stratum_ns ? stratum_ns : 1;
+		sums->point = sums->stratum_ns * bpf_get_prandom_u32() >> 32;
+		if (sums->at > sums->point) {
+			weight += sums->stratum_ns;
+			sums->point = ~0ULL;
+		}
+	}
+	return weight;
+}
+
+/* The task's stack, into scratch. It does not run, or is about to. */
+static __always_inline void take_stack_of(struct task_struct *task, struct scratch *s, __u32 wait, __u64 now)
+{
+	describe(s, task, pid_of(task), LF_OFF_CPU, now);
+	s->record.wait = wait;
+	s->walk.flags |= WALK_REMOTE;
+	s->walk.remote_at = 0;
+	if (config.kernel_frames) {
+		long bytes = bpf_get_task_stack(task, s->words, LF_MAX_KERNEL_FRAMES * sizeof(__u64), 0);
+
+		take_kernel_frames(LF_SLOT_TRACEPOINT, s, bytes > 0 ? (__u32)bytes / sizeof(__u64) : 0);
+	}
+	if (config.levels && !(task->flags & PF_KTHREAD) && s->walk.mm) {
+#if defined(__TARGET_ARCH_x86)
+		struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
+#else
+		struct user_pt_regs *regs = (void *)bpf_task_pt_regs(task);
+#endif
+#define FROM_TASK(field) regs->field
+		TAKE_REGISTERS(&s->walk, FROM_TASK);
+		take_user_frames(LF_SLOT_TRACEPOINT, s);
+	}
+}
+
+/* A wait is over at `now`: sums, and a sample of either part if it is its turn. */
+static __always_inline void end_wait(struct task_struct *task, struct off_cpu *o, __u64 now, struct lf_counters *c)
+{
+	__u32 zero = 0;
+	struct lf_off_cpu_sums *sums = bpf_map_lookup_elem(&off_cpu_sums, &zero);
+	struct lf_live *l = bpf_map_lookup_elem(&live, &zero);
+	__u64 d = now - o->since_ns, clock, queued, runnable = 0, weight, weight_runnable;
+	__u32 wait = o->wait;
+
+	if (!sums || !l || now <= o->since_ns)
+		return;
+	if (wait == LF_WAIT_RUNNABLE)
+		runnable = d;
+	else if (bpf_core_field_exists(task->sched_info)) {
+		runnable = task->sched_info.run_delay - o->run_delay;
+		queued = task->sched_info.last_queued;
+		clock = run_queue_clock(task);
+		if (queued && clock > queued)
+			runnable += clock - queued;
+		if (runnable > d) /* the clocks differ a little */
+			runnable = d;
+	}
+	d -= runnable;
+	if (d) {
+		sums->blocked_ns[wait & 7] += d; /* below LF_WAITS; the mask is for the verifier */
+		sums->intervals[wait & 7]++;
+	}
+	if (runnable) {
+		sums->blocked_ns[LF_WAIT_RUNNABLE] += runnable;
+		sums->intervals[LF_WAIT_RUNNABLE]++;
+	}
+	c->blocked_ns += d + runnable;
+	weight = d ? weigh(sums, d, l->block_ns) : 0;
+	weight_runnable = runnable ? weigh(sums, runnable, l->block_ns) : 0;
+	if (!weight && !weight_runnable)
+		return;
+
+	struct scratch *s = scratch_of(LF_SLOT_TRACEPOINT);
+	__u64 start = bpf_ktime_get_ns();
+
+	c->fired += !!weight + !!weight_runnable;
+	/* A brake for a storm that begins between two looks of user space. What it holds back is missing in the shares, and is said. */
+	if (l->waits_max) {
+		if (sums->step != l->step) {
+			sums->step = l->step;
+			sums->taken = 0;
+		}
+		if (sums->taken >= l->waits_max) {
+			c->throttled += !!weight + !!weight_runnable;
+			return;
+		}
+		sums->taken++;
+	}
+	if (!s) {
+		c->no_scratch += !!weight + !!weight_runnable;
+		return;
+	}
+	take_stack_of(task, s, wait, now);
+	if (weight)
+		record(LF_SLOT_TRACEPOINT, s, c, weight);
+	if (weight_runnable) {
+		s->record.wait = LF_WAIT_RUNNABLE;
+		record(LF_SLOT_TRACEPOINT, s, c, weight_runnable);
+	}
+	c->run_ns += bpf_ktime_get_ns() - start;
+}
+
+static __always_inline void switched_out(struct task_struct *prev, bool preempted, __u64 now, struct lf_off_cpu_settings *settings)
+{
+	__u64 state = preempted ? 0 : state_of(prev);
+	__u32 zero = 0;
+
+	if (!prev->pid)
+		return;
+	struct off_cpu *o = bpf_task_storage_get(&off_cpus, prev, NULL, 0);
+
+	if (!o) {
+		if ((state & TASK_DEAD) || !wanted_task(prev, settings))
+			return;
+		o = bpf_task_storage_get(&off_cpus, prev, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!o) {
+			struct lf_off_cpu_sums *sums = bpf_map_lookup_elem(&off_cpu_sums, &zero);
+
+			if (sums)
+				sums->unmarked++;
+			return;
+		}
+		o->known = 1;
+	}
+	o->since_ns = state & TASK_DEAD ? 0 : now;
+	o->run_delay = prev->sched_info.run_delay;
+	o->wait = wait_of(state);
+}
+
+static __always_inline void switched_in(struct task_struct *next, __u64 now, struct lf_counters *c, struct lf_off_cpu_settings *settings)
+{
+	if (!next->pid)
+		return;
+	struct off_cpu *o = bpf_task_storage_get(&off_cpus, next, NULL, 0);
+
+	if (!o) {
+		/* A thread that is new: until now it has waited for its first turn. The others were marked when all this began. */
+		__u64 clock = run_queue_clock(next), queued = next->sched_info.last_queued;
+
+		if (next->start_time < settings->from_ns || !wanted_task(next, settings))
+			return;
+		o = bpf_task_storage_get(&off_cpus, next, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!o)
+			return;
+		o->known = 1;
+		o->wait = LF_WAIT_RUNNABLE;
+		o->since_ns = queued && clock > queued ? now - (clock - queued) : now;
+	}
+	if (o->since_ns && o->since_ns >= settings->from_ns)
+		end_wait(next, o, now, c);
+	o->since_ns = 0;
+}
+
+/* A clock read costs as much as a look-up: our own time is measured at one switch of so many. */
+#define TIMED_SWITCHES 64
+
+SEC("?tp_btf/sched_switch")
+int on_switch(__u64 *ctx)
+{
+	__u32 zero = 0;
+	struct lf_off_cpu_settings *settings = bpf_map_lookup_elem(&off_cpu_settings, &zero);
+	struct lf_counters *c = own_counters(LF_SLOT_TRACEPOINT);
+	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
+
+	if (!settings || !c || !settings->from_ns || settings->until_ns)
+		return 0;
+	__u64 now = bpf_ktime_get_ns(), run_ns = c->run_ns;
+
+	switched_out(prev, ctx[0], now, settings);
+	switched_in(next, now, c, settings);
+	if (++c->switches % TIMED_SWITCHES == 0 && c->run_ns == run_ns)
+		c->switch_ns += (bpf_ktime_get_ns() - now) * TIMED_SWITCHES;
+	return 0;
+}
+
+/*
+ * When measuring begins, or goes on after a pause: marks all wanted threads. Those off their CPU are so from now on, for what they wait
+ * for now. Runs when on_switch() is attached already; a thread that it has seen is left alone.
+ */
+SEC("?iter/task")
+int mark_threads(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	__u32 zero = 0;
+	struct lf_off_cpu_settings *settings = bpf_map_lookup_elem(&off_cpu_settings, &zero);
+
+	if (!task || !settings || task->exit_state || !wanted_task(task, settings))
+		return 0;
+	struct off_cpu *o = bpf_task_storage_get(&off_cpus, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!o || (o->known && o->since_ns >= settings->from_ns))
+		return 0;
+	o->known = 1;
+	o->run_delay = task->sched_info.run_delay;
+	o->wait = wait_of(state_of(task));
+	o->since_ns = task->on_cpu ? 0 : settings->from_ns;
+	return 0;
+}
+
+/* After the last sample: waits that have not ended. on_switch() does nothing any more. */
+SEC("?iter/task")
+int end_waits(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	__u32 zero = 0;
+	struct lf_off_cpu_settings *settings = bpf_map_lookup_elem(&off_cpu_settings, &zero);
+	struct lf_counters *c = own_counters(LF_SLOT_TRACEPOINT);
+
+	if (!task || !settings || !c)
+		return 0;
+	struct off_cpu *o = bpf_task_storage_get(&off_cpus, task, NULL, 0);
+
+	/* What began before from_ns was not watched to its end: there was a pause. */
+	if (o && o->since_ns >= settings->from_ns) {
+		end_wait(task, o, settings->until_ns, c);
+		o->since_ns = 0;
+	}
+	return 0;
+}

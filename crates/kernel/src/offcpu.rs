@@ -1,0 +1,128 @@
+//! Off-CPU time: what the programs of `bpf/offcpu.h` are told and what they have added up.
+
+use crate::remote::{self, Paging};
+use crate::sampler::{find_program, map, put};
+use crate::{Error, Result, os};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
+use std::io::Read;
+
+/// Programs of `bpf/offcpu.h`.
+pub(crate) const PROGRAMS: [&str; 3] = ["on_switch", "mark_threads", "end_waits"];
+/// Maps of `bpf/offcpu.h`.
+pub(crate) const MAPS: [&str; 3] = ["off_cpus", "off_cpu_settings", "off_cpu_sums"];
+/// `LF_WAITS`.
+pub const WAITS: usize = 5;
+
+/// What off-CPU time needs to be loaded with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OffCpu {
+    /// How memory of threads that do not run is read; `None`: their user stacks are not taken.
+    pub paging: Option<Paging>,
+    /// The wanted cgroup's id: the inode of its folder. 0 for other targets.
+    pub cgroup: u64,
+}
+
+impl OffCpu {
+    /// Finds out how memory is mapped.
+    ///
+    /// # Errors
+    /// As [`remote::find`].
+    pub fn find(cgroup: u64) -> Result<OffCpu> {
+        Ok(OffCpu { paging: Some(remote::find()?), cgroup })
+    }
+}
+
+/// Off-CPU time of all wanted threads, whether it was sampled or not. By `enum lf_wait`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sums {
+    /// Blocked time in ns.
+    pub blocked_ns: [u64; WAITS],
+    /// Waits.
+    pub waits: [u64; WAITS],
+    /// Threads that were not followed for lack of memory.
+    pub unmarked: u64,
+}
+
+/// Off-CPU time is being measured.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    link: Option<Link>,
+    cgroup: u64,
+    from_ns: u64,
+}
+
+impl Watch {
+    /// Attaches, marks all threads that exist and starts.
+    pub fn start(object: &Object, cgroup: u64) -> Result<Watch> {
+        let link = find_program(object, "on_switch")?
+            .attach_trace()
+            .map_err(|e| Error::libbpf("cannot attach to sched_switch", e, String::new()))?;
+        let watch = Watch { link: Some(link), cgroup, from_ns: os::monotonic_ns() };
+        watch.set(object, 0)?;
+        for_each_task(object, "mark_threads")?;
+        Ok(watch)
+    }
+
+    /// Stops to look; waits that go on are forgotten.
+    pub fn pause(&mut self) {
+        self.link = None;
+    }
+
+    /// Goes on after a pause: waits that go on begin now.
+    pub fn resume(&mut self, object: &Object) -> Result<()> {
+        if self.link.is_none() {
+            *self = Watch::start(object, self.cgroup)?;
+        }
+        Ok(())
+    }
+
+    /// Ends all waits as of now. Nothing counts afterwards.
+    pub fn stop(&mut self, object: &Object) -> Result<()> {
+        if self.link.is_none() {
+            return Ok(());
+        }
+        self.set(object, os::monotonic_ns())?;
+        // Detached first: what iterates uses the same scratch memory.
+        self.link = None;
+        for_each_task(object, "end_waits")
+    }
+
+    fn set(&self, object: &Object, until_ns: u64) -> Result<()> {
+        let words = [self.from_ns, until_ns, self.cgroup, 0];
+        put(object, "off_cpu_settings", &0u32.to_ne_bytes(), words.map(u64::to_ne_bytes).as_flattened())
+    }
+}
+
+/// Runs an iterator program over all tasks.
+fn for_each_task(object: &Object, name: &str) -> Result<()> {
+    let failed = |e| Error::libbpf(format!("cannot look at all threads ({name})"), e, String::new());
+    let link = find_program(object, name)?.attach().map_err(failed)?;
+    let mut iterator = Iter::new(&link).map_err(failed)?;
+    let mut nothing = [0u8; 64];
+    // The programs write nothing: it is over when the first read returns.
+    while iterator
+        .read(&mut nothing)
+        .map_err(|e| Error::io(format!("cannot look at all threads ({name})"), e))?
+        > 0
+    {}
+    Ok(())
+}
+
+/// What was added up so far.
+pub(crate) fn sums(object: &Object) -> Result<Sums> {
+    let rows = map(object, "off_cpu_sums")?
+        .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|e| Error::libbpf("cannot read the off-CPU sums", e, String::new()))?
+        .unwrap_or_default();
+    let mut sums = Sums::default();
+    for row in rows {
+        let words: Vec<u64> = row.as_chunks::<8>().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)).collect();
+        let Some(words) = words.first_chunk::<{ 2 * WAITS + 1 }>() else { continue };
+        for wait in 0..WAITS {
+            sums.blocked_ns[wait] += words[wait];
+            sums.waits[wait] += words[WAITS + wait];
+        }
+        sums.unmarked += words[2 * WAITS];
+    }
+    Ok(sums)
+}

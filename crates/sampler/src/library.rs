@@ -1,0 +1,443 @@
+//! The unwind tables in the kernel: which objects have one, where it lies, what waits to be prepared, what has to go.
+//!
+//! An object is prepared when a stack passes through it for the first time; its table then serves each process that maps it, now and
+//! later. What was prepared in an earlier run comes from the cache on disk.
+
+use crate::cache::{Cache, user_folder};
+use crate::error::{Error, Result};
+use crate::ranges::Ranges;
+use crate::workshop::{Job, Made, What, Workshop};
+use lightfoot_interpreters::{Interpreter, Layouts};
+use lightfoot_kernel::abi::{self, ObjectKey, ObjectState};
+use lightfoot_kernel::tables::Tables;
+use lightfoot_process::{ObjectId, Processes};
+use lightfoot_unwind::{Rule, Table};
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Bounds of a [`Library`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Room {
+    pub banks: u32,
+    pub pages: u32,
+    pub rules: u32,
+    pub objects: u32,
+}
+
+/// What a library did, for the account and for tests.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Counts {
+    /// Tables made from the objects themselves.
+    pub built: u64,
+    /// Tables from the cache on disk.
+    pub loaded: u64,
+    /// Objects removed to make room.
+    pub evicted: u64,
+    /// Rows now in the kernel.
+    pub rows: u64,
+}
+
+/// Objects that wait, as many as are compared to find the most wanted: each comparison is a system call.
+const COMPARED_MAX: usize = 16;
+
+/// An object with a table in the kernel.
+#[derive(Debug)]
+struct Shelved {
+    pages: (u32, u32),
+    /// (bank, first row, rows).
+    runs: Vec<(u32, u32, u32)>,
+    rules: Vec<u16>,
+    interpreter: u32,
+    /// The table's rows.
+    rows: u64,
+}
+
+/// An object that was announced.
+#[derive(Clone, Debug)]
+struct Waiting {
+    key: ObjectKey,
+    object: Option<ObjectId>,
+}
+
+/// Why an object has no table.
+type Reason = String;
+
+/// All tables.
+#[derive(Debug)]
+pub(crate) struct Library {
+    room: Room,
+    banks: Vec<Ranges>,
+    pages: Ranges,
+    rule_numbers: HashMap<Rule, u16>,
+    /// By number: the rule, and how many objects use it.
+    rule_users: HashMap<u16, (Rule, u32)>,
+    rules: Ranges,
+    interpreters: Ranges,
+    shelved: HashMap<ObjectKey, Shelved>,
+    without: HashMap<ObjectKey, Reason>,
+    waiting: VecDeque<Waiting>,
+    /// What the objects' interpreters are, by place in the kernel's map; remarks about those that cannot be read.
+    remarks: Vec<String>,
+    workshop: Workshop,
+    /// Objects that are interpreters.
+    languages: HashMap<ObjectKey, Interpreter>,
+    next_id: u32,
+    counts: Counts,
+}
+
+impl Library {
+    /// A library with nothing in it.
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub fn new(room: Room) -> Result<Library> {
+        Ok(Library {
+            room,
+            banks: Vec::new(),
+            pages: Ranges::new(0, room.pages),
+            rule_numbers: HashMap::new(),
+            rule_users: HashMap::new(),
+            // Rule 0 says that nothing is known.
+            rules: Ranges::new(1, room.rules),
+            interpreters: Ranges::new(0, abi::INTERPRETERS),
+            shelved: HashMap::new(),
+            without: HashMap::new(),
+            waiting: VecDeque::new(),
+            remarks: Vec::new(),
+            workshop: Workshop::open(Cache::open(), layouts()).map_err(Error::no_thread)?,
+            languages: HashMap::new(),
+            next_id: 1,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Takes note of an object that the kernel announced.
+    pub fn announced(&mut self, key: ObjectKey, object: Option<ObjectId>) {
+        self.waiting.push_back(Waiting { key, object });
+    }
+
+    /// Why an object has no table, if it has none.
+    pub fn why_without(&self, key: &ObjectKey) -> Option<&str> {
+        self.without.get(key).map(String::as_str)
+    }
+
+    /// The interpreter that an object is.
+    pub fn interpreter(&self, key: &ObjectKey) -> Option<&Interpreter> {
+        self.languages.get(key)
+    }
+
+    /// What a user should know, one sentence each.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    /// Whether an object waits or is being prepared.
+    pub fn is_busy(&self) -> bool {
+        !self.waiting.is_empty() || !self.workshop.is_idle()
+    }
+
+    /// CPU time that tables may take from now on until the next call, in ns. Without a call there is no limit.
+    pub fn allow(&self, ns: u64) {
+        self.workshop.allow(ns);
+    }
+
+    /// Has small files prepared first: what most programs share is small, and one large file must not keep all of them waiting.
+    pub fn smallest_first(&mut self, processes: &mut Processes) {
+        let size = |waiting: &Waiting| waiting.object.and_then(|id| Some(processes.open(id).ok()?.size));
+        self.waiting.make_contiguous().sort_by_cached_key(size);
+    }
+
+    /// CPU time that tables took so far, in ns, what [`Library::work`] itself took not included.
+    pub fn spent_ns(&self) -> u64 {
+        self.workshop.spent_ns()
+    }
+
+    /// Prepares waiting objects for about `limit`. What is not ready by then goes on in the background. Returns how many are ready now.
+    pub fn work(
+        &mut self,
+        kernel: &mut Tables<'_>,
+        processes: &mut Processes,
+        limit: Duration,
+    ) -> Result<usize> {
+        let start = Instant::now();
+        let mut ready = 0;
+        loop {
+            self.begin(kernel, processes)?;
+            if self.workshop.is_idle() {
+                return Ok(ready);
+            }
+            let Some(made) = self.workshop.wait(limit.saturating_sub(start.elapsed())) else {
+                return Ok(ready);
+            };
+            self.publish(made, kernel)?;
+            ready += 1;
+        }
+    }
+
+    /// Gives the workshop something to do, if anything waits.
+    fn begin(&mut self, kernel: &mut Tables<'_>, processes: &mut Processes) -> Result<()> {
+        while self.workshop.is_idle()
+            && let Some(waiting) = self.next(kernel)
+        {
+            let key = waiting.key;
+            if self.shelved.contains_key(&key) {
+                continue;
+            }
+            match what(&waiting, processes) {
+                Ok(what) => self.workshop.begin(Job { key, what }),
+                Err(reason) => self.leave_without(key, reason, kernel)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The object without whose table most stacks were lost so far; of equal ones that which was met first.
+    fn next(&mut self, kernel: &Tables<'_>) -> Option<Waiting> {
+        let mut best = (0, 0);
+        if self.waiting.len() > 1 {
+            for (at, waiting) in self.waiting.iter().enumerate().take(COMPARED_MAX) {
+                let missed = kernel.object(&waiting.key).map_or(0, |object| object.missed);
+                if missed > best.0 {
+                    best = (missed, at);
+                }
+            }
+        }
+        self.waiting.remove(best.1)
+    }
+
+    /// Puts a finished table into the kernel's maps.
+    fn publish(&mut self, made: Made, kernel: &mut Tables<'_>) -> Result<()> {
+        let key = made.key;
+        self.remarks.extend(made.remark);
+        if self.shelved.len() + self.without.len() + 1 >= self.room.objects as usize * 3 / 4 {
+            self.forget(kernel, self.room.objects as usize / 8)?;
+        }
+        let (table, interpreter) = match made.result {
+            Ok(found) => found,
+            Err(reason) => return self.leave_without(key, reason, kernel),
+        };
+        if made.kept {
+            self.counts.loaded += 1;
+        } else {
+            self.counts.built += 1;
+        }
+        let Some(mut shelved) = self.shelve(&table, kernel)? else {
+            return self.leave_without(key, "no room for its unwind table (see --mem)".into(), kernel);
+        };
+        if let Some(interpreter) = interpreter
+            && let Some(at) = self.interpreters.take(1)
+        {
+            let told = abi::Interpreter {
+                kind: interpreter.language as u32,
+                version: interpreter.version.number(),
+                symbols: interpreter.symbols,
+                offsets: interpreter.offsets,
+            };
+            kernel.write_interpreter(at, &told)?;
+            shelved.interpreter = at + 1;
+            self.languages.insert(key, interpreter);
+        }
+        let object = abi::Object {
+            id: self.next_id,
+            state: ObjectState::Ready as u32,
+            first_page: shelved.pages.0,
+            pages: shelved.pages.1,
+            page_base: table.rows.first().map_or(0, |row| row.offset >> 16),
+            interpreter: shelved.interpreter,
+            ..kernel.object(&key).unwrap_or_default()
+        };
+        self.next_id += 1;
+        kernel.put_object(&key, &object)?;
+        self.counts.rows += shelved.rows;
+        self.shelved.insert(key, shelved);
+        Ok(())
+    }
+
+    fn leave_without(&mut self, key: ObjectKey, reason: Reason, kernel: &mut Tables<'_>) -> Result<()> {
+        let object = abi::Object {
+            id: self.next_id,
+            state: ObjectState::NoTable as u32,
+            ..kernel.object(&key).unwrap_or_default()
+        };
+        self.next_id += 1;
+        self.without.insert(key, reason);
+        Ok(kernel.put_object(&key, &object)?)
+    }
+
+    /// Writes a table into the kernel's maps; `None` if there is no room for it, even after others had to go.
+    fn shelve(&mut self, table: &Table, kernel: &mut Tables<'_>) -> Result<Option<Shelved>> {
+        for _ in 0..3 {
+            if let Some(shelved) = self.try_shelve(table, kernel)? {
+                return Ok(Some(shelved));
+            }
+            if self.forget(kernel, (self.shelved.len() / 4).max(1))? == 0 {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    fn try_shelve(&mut self, table: &Table, kernel: &mut Tables<'_>) -> Result<Option<Shelved>> {
+        let mut shelved = Shelved {
+            pages: (0, 0),
+            runs: vec![],
+            rules: vec![],
+            interpreter: 0,
+            rows: table.rows.len() as u64,
+        };
+        let (Some(first), Some(last)) = (table.rows.first(), table.rows.last()) else {
+            return Ok(Some(shelved));
+        };
+        let page_base = first.offset >> 16;
+        let count = (last.offset >> 16) - page_base + 1;
+        let Some(rules) = self.take_rules(table, &mut shelved, kernel)? else {
+            self.give_back(&shelved);
+            return Ok(None);
+        };
+        let Some(first_page) = self.pages.take(count) else {
+            self.give_back(&shelved);
+            return Ok(None);
+        };
+        shelved.pages = (first_page, count);
+        let mut pages = vec![abi::Page::default(); count as usize];
+        let mut writes: HashMap<u32, Vec<(u32, Vec<u32>)>> = HashMap::new();
+        for page in table.pages() {
+            let rows: Vec<u32> = page
+                .rows()
+                .map(|(low, rule)| u32::from(low) << 16 | u32::from(rules[usize::from(rule)]))
+                .collect();
+            let Some((bank, at)) = self.take_rows(rows.len() as u32, kernel)? else {
+                self.give_back(&shelved);
+                return Ok(None);
+            };
+            shelved.runs.push((bank, at, rows.len() as u32));
+            pages[(page.number - page_base) as usize] =
+                abi::Page { first_row: bank << 16 | at, rows: rows.len() as u32 };
+            writes.entry(bank).or_default().push((at, rows));
+        }
+        for (bank, runs) in &writes {
+            kernel.write_rows(*bank, runs.iter().map(|(at, rows)| (*at, rows.as_slice())))?;
+        }
+        kernel.write_pages(first_page, &pages)?;
+        Ok(Some(shelved))
+    }
+
+    /// Numbers of a table's rules; `None` if there are too many distinct ones in all objects.
+    fn take_rules(
+        &mut self,
+        table: &Table,
+        shelved: &mut Shelved,
+        kernel: &mut Tables<'_>,
+    ) -> Result<Option<Vec<u16>>> {
+        let mut numbers = Vec::with_capacity(table.rules.len());
+        let mut fresh = Vec::new();
+        for rule in &table.rules {
+            if *rule == Rule::NONE {
+                numbers.push(0);
+                continue;
+            }
+            let number = match self.rule_numbers.get(rule) {
+                Some(&number) => number,
+                None => {
+                    let Some(number) = self.rules.take(1) else { return Ok(None) };
+                    fresh.push((number, rule.to_bytes()));
+                    self.rule_numbers.insert(*rule, number as u16);
+                    number as u16
+                }
+            };
+            self.rule_users.entry(number).or_insert((*rule, 0)).1 += 1;
+            shelved.rules.push(number);
+            numbers.push(number);
+        }
+        kernel.write_rules(&fresh)?;
+        Ok(Some(numbers))
+    }
+
+    /// Room for rows in one piece: (bank, first row).
+    fn take_rows(&mut self, rows: u32, kernel: &mut Tables<'_>) -> Result<Option<(u32, u32)>> {
+        if rows > abi::BANK_ROWS {
+            return Ok(None);
+        }
+        for (bank, ranges) in self.banks.iter_mut().enumerate() {
+            if let Some(at) = ranges.take(rows) {
+                return Ok(Some((bank as u32, at)));
+            }
+        }
+        if self.banks.len() as u32 >= self.room.banks.min(abi::BANKS) {
+            return Ok(None);
+        }
+        kernel.add_bank()?;
+        self.banks.push(Ranges::new(0, abi::BANK_ROWS));
+        let bank = self.banks.len() - 1;
+        Ok(self.banks[bank].take(rows).map(|at| (bank as u32, at)))
+    }
+
+    /// Forgets up to `count` objects, those used longest ago first. How many it were.
+    fn forget(&mut self, kernel: &mut Tables<'_>, count: usize) -> Result<usize> {
+        let mut by_use: Vec<(u64, ObjectKey)> = self
+            .shelved
+            .keys()
+            .chain(self.without.keys())
+            .map(|key| (kernel.object(key).map_or(0, |object| object.used_ns), *key))
+            .collect();
+        by_use.sort_unstable();
+        by_use.truncate(count);
+        for (_, key) in &by_use {
+            kernel.remove_object(key)?;
+        }
+        // Only when no walk can be reading them any more may their places be given to others.
+        kernel.barrier()?;
+        for (_, key) in &by_use {
+            self.without.remove(key);
+            if let Some(shelved) = self.shelved.remove(key) {
+                self.give_back(&shelved);
+                self.counts.rows -= shelved.rows;
+            }
+        }
+        self.counts.evicted += by_use.len() as u64;
+        Ok(by_use.len())
+    }
+
+    fn give_back(&mut self, shelved: &Shelved) {
+        self.pages.give_back(shelved.pages.0, shelved.pages.1);
+        for &(bank, at, rows) in &shelved.runs {
+            self.banks[bank as usize].give_back(at, rows);
+        }
+        if shelved.interpreter > 0 {
+            self.interpreters.give_back(shelved.interpreter - 1, 1);
+        }
+        for number in &shelved.rules {
+            let Some((rule, users)) = self.rule_users.get_mut(number) else { continue };
+            *users -= 1;
+            if *users == 0 {
+                self.rule_numbers.remove(rule);
+                self.rule_users.remove(number);
+                self.rules.give_back(u32::from(*number), 1);
+            }
+        }
+    }
+}
+
+/// What an object's table is made of, or why there can be none.
+fn what(waiting: &Waiting, processes: &mut Processes) -> std::result::Result<What, Reason> {
+    if waiting.key.device == abi::VDSO_DEVICE {
+        return Ok(What::Vdso);
+    }
+    let id = waiting.object.ok_or("too many files")?;
+    let path = processes.objects()[id.0 as usize].path().to_path_buf();
+    let open = processes.open(id)?;
+    Ok(What::File { file: open.file, size: open.size, path })
+}
+
+/// Layouts of interpreters: our own, and the user's (`$XDG_CONFIG_HOME/lightfoot/interpreters` or `~/.config/lightfoot/interpreters`).
+fn layouts() -> Layouts {
+    let mut layouts = Layouts::built_in();
+    if let Some(folder) =
+        user_folder("XDG_CONFIG_HOME", ".config").map(|base| base.join("lightfoot/interpreters"))
+        && folder.is_dir()
+    {
+        // A file that is no layout is a user's mistake that must not end the run; those before it count.
+        layouts.add_folder(&folder).ok();
+    }
+    layouts
+}
