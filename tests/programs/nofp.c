@@ -1,8 +1,7 @@
 /* nofp [--seconds S] (compiled with -fomit-frame-pointer)
  *
- * nofp_hot uses the frame pointer register as a counter, as optimised code may: a frame-pointer walk finds nofp_hot and then
- * rubbish. The outcome must not be "complete", and no caller may be invented: frames of nofp_outer or main are either right
- * or missing.
+ * nofp_hot uses the frame pointer register as a counter, as optimised code may: a walk along frame pointers finds nofp_hot and then
+ * rubbish, one by unwind rows finds the whole stack: main, nofp_outer, nofp_hot.
  */
 #include "program.h"
 

@@ -77,8 +77,9 @@ static inline __attribute__((always_inline)) uint64_t spin(uint64_t iterations, 
 	return x;
 }
 
-/* Runs function(argument) with a frame pointer of zero in its caller: the walk must end there, complete, after exactly
- * one more frame (this one). Without it the root depends on whether the C library keeps frame pointers. */
+#ifndef WITHOUT_ROOT_OF_STACK
+/* Runs function(argument) with a frame pointer of zero in its caller: a walk by frame pointers alone would end there, one by unwind
+ * rows goes on to the program's entry. */
 #ifdef __cplusplus
 extern "C"
 #endif
@@ -86,22 +87,23 @@ extern "C"
 #if defined(__x86_64__)
 __asm__(".text\n.p2align 4\n.globl root_of_stack\n.type root_of_stack,@function\nroot_of_stack:\n"
 	".cfi_startproc\n"
-	"push %rbp\n.cfi_adjust_cfa_offset 8\n"
+	"push %rbp\n.cfi_adjust_cfa_offset 8\n.cfi_rel_offset %rbp, 0\n"
 	"mov %rdi, %rax\nmov %rsi, %rdi\n"
 	"xor %ebp, %ebp\n"
 	"call *%rax\n"
-	"pop %rbp\n.cfi_adjust_cfa_offset -8\n"
+	"pop %rbp\n.cfi_adjust_cfa_offset -8\n.cfi_restore %rbp\n"
 	"ret\n.cfi_endproc\n.size root_of_stack, .-root_of_stack\n");
 #elif defined(__aarch64__)
 __asm__(".text\n.p2align 4\n.globl root_of_stack\n.type root_of_stack,@function\nroot_of_stack:\n"
 	".cfi_startproc\n"
-	"stp x29, x30, [sp, #-16]!\n.cfi_adjust_cfa_offset 16\n"
+	"stp x29, x30, [sp, #-16]!\n.cfi_adjust_cfa_offset 16\n.cfi_rel_offset x29, 0\n.cfi_rel_offset x30, 8\n"
 	"mov x2, x0\nmov x0, x1\nmov x29, xzr\n"
 	"blr x2\n"
-	"ldp x29, x30, [sp], #16\n.cfi_adjust_cfa_offset -16\n"
+	"ldp x29, x30, [sp], #16\n.cfi_adjust_cfa_offset -16\n.cfi_restore x29\n.cfi_restore x30\n"
 	"ret\n.cfi_endproc\n.size root_of_stack, .-root_of_stack\n");
 #else
 #error "x86-64 and aarch64 only"
+#endif
 #endif
 
 /* --name value, --name=value is not understood. */

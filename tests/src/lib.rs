@@ -6,6 +6,7 @@
 //!
 //! Not here: tests of one crate (beside its code), other kernels (`tests/vm`).
 
+pub mod corpus;
 mod gate;
 mod lightfoot;
 mod report;

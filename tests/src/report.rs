@@ -50,6 +50,21 @@ impl Stack {
     }
 }
 
+/// How a stack can end (`model::StackOutcome`).
+const OUTCOMES: [&str; 11] = [
+    "complete",
+    "truncated",
+    "frame_pointer_broken",
+    "unreadable",
+    "not_mapped",
+    "no_rows_yet",
+    "no_rows",
+    "unsupported_rule",
+    "not_growing",
+    "register_unknown",
+    "no_mapping_found",
+];
+
 /// A parsed profile.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -137,12 +152,7 @@ impl Report {
             for (name, &id) in stack.frames.iter().zip(&stack.frame_ids) {
                 assert_eq!(Some(name.as_str()), frames[id]["name"].as_str(), "frame {id}");
             }
-            assert!(
-                ["complete", "truncated", "frame_pointer_broken", "unreadable"]
-                    .contains(&stack.outcome.as_str()),
-                "outcome {}",
-                stack.outcome
-            );
+            assert!(OUTCOMES.contains(&stack.outcome.as_str()), "outcome {}", stack.outcome);
         }
         for frame in frames {
             if frame["kind"] == "unknown" {

@@ -8,13 +8,34 @@ fn check(format: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match format {
         "text" => {
-            for word in
-                ["work_70", "%", "fired", "recorded", "filtered", "lost", "failed", "interrupt", "BPF"]
-            {
+            for word in [
+                "work_70",
+                "%",
+                "complete:",
+                "fired",
+                "recorded",
+                "filtered",
+                "lost",
+                "failed",
+                "interrupt",
+                "BPF",
+            ] {
                 assert!(text.to_lowercase().contains(&word.to_lowercase()), "text: {word} is missing");
             }
         }
-        "json" => drop(Report::parse(bytes)),
+        "json" => {
+            drop(Report::parse(bytes));
+            let json: Value = serde_json::from_slice(bytes).expect("JSON");
+            let sum = |list: &str, wanted: &dyn Fn(&Value) -> bool| -> u64 {
+                let rows = json[list].as_array().unwrap_or_else(|| panic!("json: {list} is a list"));
+                rows.iter().filter(|row| wanted(row)).map(|row| row["count"].as_u64().expect("count")).sum()
+            };
+            let incomplete = |row: &Value| row["outcome"] != "complete";
+            assert_eq!(sum("outcomes", &|_| true), sum("stacks", &|_| true), "every sample ended in one way");
+            assert_eq!(sum("outcomes", &incomplete), sum("stacks", &incomplete));
+            assert!(sum("debt", &|_| true) <= sum("stacks", &incomplete), "no more debt than short stacks");
+            assert_eq!(sum("debt", &|row| row["outcome"] == "complete"), 0);
+        }
         "folded" => {
             let mut counts = 0;
             for line in text.lines() {
@@ -63,7 +84,7 @@ const FORMATS: [(&str, &str); 8] = [
 #[test]
 fn every_format_to_stdout() {
     let Some(_turn) = privileged("every_format_to_stdout") else { return };
-    let target = Workload::start("split", "--seconds 25");
+    let target = Workload::start("split", "--seconds 100");
     for (format, _) in FORMATS {
         let run = Lightfoot::new(&format!("profile -F 499 -d 1s -f {format} -p {}", target.pid())).run();
         assert_eq!(run.code, Some(0), "{format}: {}", run.stderr);
@@ -74,7 +95,7 @@ fn every_format_to_stdout() {
 #[test]
 fn the_file_name_chooses_the_format() {
     let Some(_turn) = privileged("the_file_name_chooses_the_format") else { return };
-    let target = Workload::start("split", "--seconds 25");
+    let target = Workload::start("split", "--seconds 100");
     let dir = tempfile::tempdir().expect("folder");
     for (format, extension) in FORMATS {
         let path = dir.path().join(format!("out.{extension}"));

@@ -82,8 +82,9 @@ fn a_whole_stack_is_complete() {
         wanted.push("deep_leaf");
         let whole = report.count(|stack| {
             let frames: Vec<&str> = stack.frames.iter().map(String::as_str).collect();
-            // Below the leaf: `spin`, inlined, or a clock read in the vDSO.
-            stack.outcome == "complete" && frames.starts_with(&wanted)
+            let at = frames.iter().position(|frame| *frame == "root_of_stack").unwrap_or(0);
+            // Before it the way from the program's entry; below the leaf `spin`, inlined, or a clock read in the vDSO.
+            stack.outcome == "complete" && frames[0] == "_start" && frames[at..].starts_with(&wanted)
         });
         let n = report.through("deep_leaf");
         assert!(n > 100, "{n} samples");
@@ -111,25 +112,24 @@ fn a_very_deep_stack_is_truncated() {
     }
 }
 
-/// Code without frame pointers: the leaf is right, the outcome is not "complete", and no caller is invented.
+/// Code without frame pointers, whose register holds something else: whole all the same, and no caller is invented.
 #[test]
-fn without_frame_pointers_nothing_is_invented() {
-    let Some(_turn) = privileged("without_frame_pointers_nothing_is_invented") else { return };
+fn without_frame_pointers_a_stack_is_whole() {
+    let Some(_turn) = privileged("without_frame_pointers_a_stack_is_whole") else { return };
     let report = Lightfoot::new("profile -F 499 --no-kernel").command("nofp", "--seconds 2").report(0);
     let n = report.through("nofp_hot");
     assert!(n > 100, "{n} samples");
+    let whole = report.count(|stack| stack.outcome == "complete" && stack.through("nofp_hot"));
+    assert!(whole * 100 >= n * 99, "{whole} of {n}: {}", report.heaviest(|_| true));
     for stack in report.stacks.iter().filter(|stack| stack.through("nofp_hot")) {
-        assert_ne!(stack.outcome, "complete", "{:?}", stack.frames);
-        assert_eq!(stack.frames.last().map(String::as_str), Some("nofp_hot"), "{:?}", stack.frames);
-        for frame in &stack.frames {
-            let known =
-                ["nofp_hot", "nofp_outer", "main", "__libc_start_call_main", "__libc_start_main", "_start"];
-            assert!(
-                known.iter().any(|name| frame.starts_with(name)),
-                "an invented caller: {:?}",
-                stack.frames
-            );
-        }
+        let known =
+            ["_start", "__libc_start_main", "__libc_start_call_main", "main", "nofp_outer", "nofp_hot"];
+        let frames = stack.frames.iter().map(String::as_str);
+        // A libc without symbols names its functions by their places.
+        let ours: Vec<&str> = frames.filter(|frame| !frame.starts_with("[libc")).collect();
+        let wanted: Vec<&str> = known.into_iter().filter(|name| ours.contains(name)).collect();
+        assert_eq!(ours, wanted, "an invented caller");
+        assert_eq!(ours.last(), Some(&"nofp_hot"));
     }
 }
 

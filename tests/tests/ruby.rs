@@ -1,0 +1,139 @@
+//! Ruby's frames, against what the program itself says of its stacks.
+//!
+//! `RUBY` names the interpreter (default: `ruby`); `RUBY_ROOT` a folder to run it in by chroot, for other distributions' versions.
+
+use lightfoot_tests::{Lightfoot, Report, out_of_reach, privileged, workspace};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// A frame: name without its class, whether it is Ruby's, whether it has lines (methods written in C have none).
+struct Frame {
+    name: String,
+    ruby: bool,
+    lines: bool,
+}
+
+/// `Shop#inner`, `Shop.inner`, `block in Shop#inner` -> `inner`, `block in inner`.
+fn without_class(label: &str) -> String {
+    let words = label.split(' ').map(|word| {
+        let class = word.starts_with(|first: char| first.is_ascii_uppercase());
+        word.split_once(['#', '.']).filter(|_| class).map_or(word, |(_, name)| name)
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Runs `calls.rb` under lightfoot: the report, and kind -> labels, leaf first, by the program itself.
+fn profile(test: &str) -> Option<(Report, BTreeMap<String, Vec<String>>)> {
+    let ruby = std::env::var("RUBY").unwrap_or("ruby".into());
+    let root = std::env::var("RUBY_ROOT").ok();
+    let dir = tempfile::tempdir_in(root.as_deref().map_or("/tmp".into(), |root| format!("{root}/tmp")))
+        .expect("folder");
+    let inside = |path: &Path| match &root {
+        Some(root) => Path::new("/").join(path.strip_prefix(root).expect("below the root")),
+        None => path.to_owned(),
+    };
+    let (script, truth) = (dir.path().join("calls.rb"), dir.path().join("truth"));
+    std::fs::copy(workspace().join("tests/programs/ruby/calls.rb"), &script).expect("copy");
+    let mut words = Vec::new();
+    if let Some(root) = &root {
+        words.extend(["chroot".to_owned(), root.clone()]);
+    }
+    words.push(ruby);
+    let version = Command::new(&words[0]).args(&words[1..]).arg("--version").output();
+    if version.is_err() {
+        out_of_reach(test, "there is no Ruby");
+        return None;
+    }
+    let command = format!("{} {} 4 {}", words.join(" "), inside(&script).display(), inside(&truth).display());
+    let report = Lightfoot::new(&format!("profile -F 499 -d 10s -- {command}")).report(0);
+    let text = std::fs::read_to_string(&truth).expect("the program's own words");
+    let kinds = text.lines().map(|line| {
+        let mut labels = line.split('\t').map(without_class);
+        (labels.next().expect("kind"), labels.collect())
+    });
+    Some((report, kinds.collect()))
+}
+
+/// Frames of each stack through `burn`, leaf first from there, with its samples.
+fn burning(report: &Report) -> Vec<(Vec<Frame>, u64)> {
+    let table = report.json["frames"].as_array().expect("frames");
+    let whole = report.stacks.iter().filter(|stack| stack.outcome == "complete");
+    whole
+        .filter_map(|stack| {
+            let frames = stack.frames.iter().zip(&stack.frame_ids).map(|(name, &id)| Frame {
+                name: without_class(name),
+                ruby: table[id]["kind"] == "ruby",
+                lines: table[id]["line"].as_u64().is_some_and(|line| line > 0),
+            });
+            let mut frames: Vec<Frame> = frames.collect();
+            frames.reverse();
+            let leaf = frames.iter().position(|frame| frame.ruby && frame.name == "burn")?;
+            Some((frames.split_off(leaf), stack.count))
+        })
+        .collect()
+}
+
+/// Each sample below `burn` has exactly the frames that the program saw, and native frames stand where C runs Ruby, nowhere else.
+#[test]
+fn ruby_frames_are_those_that_the_program_sees() {
+    let test = "ruby_frames_are_those_that_the_program_sees";
+    let Some(_turn) = privileged(test) else { return };
+    let Some((report, kinds)) = profile(test) else { return };
+    // From 3.4 on `caller` leaves out the part of a method that rescues.
+    let rescues = kinds.values().flatten().any(|label| label.starts_with("rescue in "));
+    let (mut right, mut all, mut wrong) = (0, 0, BTreeMap::<String, u64>::new());
+    let mut met = BTreeMap::<&str, u64>::new();
+    for (frames, count) in burning(&report) {
+        all += count;
+        let shown = |frame: &&Frame| frame.ruby && (rescues || !frame.name.starts_with("rescue in "));
+        let names: Vec<&str> = frames.iter().filter(shown).map(|frame| frame.name.as_str()).collect();
+        let kind = kinds.iter().find(|(_, labels)| names[1..].iter().eq(labels.iter()));
+        let ruby: Vec<(usize, &Frame)> = frames.iter().enumerate().filter(|(_, frame)| frame.ruby).collect();
+        let interleaved = ruby.windows(2).all(|pair| {
+            let native_between = pair[1].0 - pair[0].0 - 1;
+            // Ruby run by a method written in C passes through C; a method calling a method of the same kind does not.
+            match (pair[0].1.lines, pair[1].1.lines) {
+                (true, false) => native_between > 0,
+                (true, true) => native_between == 0 || pair[1].1.name != "outer" && pair[1].1.name != "deep",
+                (false, _) => native_between == 0 || pair[1].1.lines,
+            }
+        });
+        match kind {
+            Some((kind, _)) if interleaved => {
+                right += count;
+                *met.entry(kind).or_default() += count;
+            }
+            _ => *wrong.entry(names.join(" <- ")).or_default() += count,
+        }
+    }
+    eprintln!("{right} of {all} samples have exactly the frames that the program sees: {met:?}");
+    assert!(all > 300, "{all} samples");
+    assert!(right * 100 >= all * 99, "{right} of {all}, others: {wrong:#?}");
+    // Nothing passes because a kind is never seen.
+    let unseen: Vec<&String> = kinds.keys().filter(|kind| !met.contains_key(kind.as_str())).collect();
+    assert!(unseen.is_empty(), "never seen: {unseen:?}");
+}
+
+/// Names of methods have their classes, files and lines are those of the source.
+#[test]
+fn ruby_methods_have_classes_files_and_lines() {
+    let test = "ruby_methods_have_classes_files_and_lines";
+    let Some(_turn) = privileged(test) else { return };
+    let Some((report, _)) = profile(test) else { return };
+    let source = std::fs::read_to_string(workspace().join("tests/programs/ruby/calls.rb")).expect("source");
+    for (name, text) in [
+        ("Shop#outer", "inner"),
+        ("Shop#inner", "burn(:nested)"),
+        ("Shop.factory", "burn(:singleton)"),
+        ("Odd#<=>", "burn(:compared)"),
+    ] {
+        let frame = report.frame(name).unwrap_or_else(|| panic!("no {name}: {}", report.heaviest(|_| true)));
+        assert!(frame["file"].as_str().is_some_and(|file| file.ends_with("calls.rb")), "{frame}");
+        let line = frame["line"].as_u64().expect("line") as usize;
+        assert!(source.lines().nth(line - 1).is_some_and(|line| line.contains(text)), "{frame}");
+    }
+    for name in ["Array#each", "Enumerable#sort_by", "Hash#each_value", "block in Shop#each_block"] {
+        assert!(report.frame(name).is_some(), "no {name}");
+    }
+}
