@@ -3,11 +3,16 @@
 //! A bench prints the machine, then a table in markdown. It never asserts: a number outside its reach is marked, not an error.
 
 mod accuracy;
+mod clocks;
+mod corpus;
+mod farm;
 mod footprint;
 mod ledger;
 mod machine;
 mod meter;
+mod offcpu;
 mod samplecost;
+mod storms;
 mod table;
 mod tool;
 mod transfer;
@@ -41,6 +46,16 @@ enum Name {
     Perf,
     /// The ledger against the truth from outside.
     Ledger,
+    /// Whole stacks of programs whose stacks are known.
+    Corpus,
+    /// A compile farm: whole stacks, and the cost.
+    Farm,
+    /// The budget in storms of forks, mappings and context switches.
+    Storms,
+    /// The scheduler's tick against the timer.
+    Clocks,
+    /// Time off the CPU: sums and cost.
+    Offcpu,
     /// All of them.
     All,
 }
@@ -68,13 +83,18 @@ fn main() -> Result<()> {
     let wanted = |name: Name| args.names.contains(&name) || args.names.contains(&Name::All);
     println!("{}\n", machine::describe(length.quick));
     type Bench = fn(Length) -> Result<()>;
-    let benches: [(Name, Bench); 6] = [
+    let benches: [(Name, Bench); 11] = [
         (Name::Accuracy, accuracy::run),
         (Name::Transfer, transfer::run),
         (Name::Bpf, samplecost::run),
         (Name::Footprint, footprint::run),
         (Name::Perf, versus::run),
         (Name::Ledger, ledger::run),
+        (Name::Corpus, corpus::run),
+        (Name::Farm, farm::run),
+        (Name::Storms, storms::run),
+        (Name::Clocks, clocks::run),
+        (Name::Offcpu, offcpu::run),
     ];
     for (name, bench) in benches {
         if wanted(name) {

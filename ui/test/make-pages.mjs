@@ -4,7 +4,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { fillPage, page } from '../scripts/bundle.mjs';
 import * as profiles from './profiles.mjs';
 
-export async function makePages(directory, names = ['small', 'hostile', 'empty', 'large']) {
+export async function makePages(directory, names = ['small', 'languages', 'hostile', 'empty', 'large']) {
   await mkdir(directory, { recursive: true });
   const html = await page();
   const files = {};

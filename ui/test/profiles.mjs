@@ -2,7 +2,12 @@
 // Profiles made up for tests, the same on every run: `small` with known shares, `hostile` with dangerous names, `large`
 // with as many distinct stacks as asked for, `empty`.
 
-const kindNumbers = { native: 0, kernel: 1, inlined: 2, jit: 3, unknown: 4 };
+const kindNumbers = { native: 0, kernel: 1, inlined: 2, jit: 3, unknown: 4, python: 5, ruby: 6 };
+// Names as the exporter writes them; what they mean comes with the page.
+const outcomes = [
+  'complete', 'truncated', 'frame_pointer_broken', 'unreadable', 'not_mapped', 'no_rows_yet', 'no_rows', 'unsupported_rule',
+  'not_growing', 'register_unknown', 'no_mapping_found',
+].map((name) => ({ name, sentence: `meaning of ${name}` }));
 const period = 10_000_000; // ns of CPU time per sample
 
 /** Collects stacks into the tables of the schema. */
@@ -69,7 +74,7 @@ export class Builder {
     this.samples.outcome.push(outcome);
   }
 
-  page({ target = 'process 4102 (demo)', notes = [], duration_ns = 10_000_000_000, lost = 0 } = {}) {
+  page({ target = 'process 4102 (demo)', notes = [], duration_ns = 10_000_000_000, lost = 0, debt = [] } = {}) {
     const recorded = this.samples.count.reduce((a, b) => a + b, 0);
     const cost = {
       interrupt_ns: recorded * 14_200,
@@ -118,6 +123,8 @@ export class Builder {
       stacks: this.stacks,
       threads: this.threads,
       samples: this.samples,
+      outcomes,
+      debt: debt.map((d) => ({ detail: '', remedy: '', weight_ns: d.count * period, ...d })),
       accounting: {
         fired: recorded + filtered + lost + failed,
         recorded,
@@ -130,6 +137,37 @@ export class Builder {
       cost,
     };
   }
+}
+
+/** Native code called by an interpreter that native code called, in both languages, with ends of every kind. */
+export function languages() {
+  const b = new Builder();
+  const app = b.thread(51, 51, 'python3');
+  const web = b.thread(60, 60, 'puma');
+  const py = (name, line) => ({ name, file: '/srv/app/handlers.py', line, object: '/srv/app/handlers.py', kind: 'python' });
+  const rb = (name, line) => ({ name, file: '/srv/web/report.rb', line, object: '/srv/web/report.rb', kind: 'ruby' });
+  const native = (name, object) => ({ name, object });
+  const python = [native('_start', '/usr/bin/python3.11'), native('Py_BytesMain', '/usr/bin/python3.11'), native('_PyEval_EvalFrameDefault', '/usr/bin/python3.11')];
+  const json = '/usr/lib/python3.11/lib-dynload/_json.cpython-311-x86_64-linux-gnu.so';
+  b.sample(app, 240, [...python, py('<module>', 80), py('serve', 61), py('Handler.handle', 33), native('scanstring_unicode', json)]);
+  b.sample(app, 110, [...python, py('<module>', 80), py('serve', 61), py('Handler.handle', 35)]);
+  b.sample(app, 60, [...python, py('<module>', 80), py('serve', 64), { name: 'vfs_read', object: '[kernel]', kind: 'kernel' }]);
+  const ruby = [native('_start', '/usr/bin/ruby3.1'), native('ruby_run_node', '/usr/lib/libruby-3.1.so.3.1'), native('vm_exec_core', '/usr/lib/libruby-3.1.so.3.1')];
+  b.sample(web, 200, [...ruby, rb('<main>', 12), rb('Report#rows', 8), rb('Array#each', 8), rb('block in Report#rows', 9)]);
+  b.sample(web, 150, [...ruby, rb('<main>', 12), rb('Report#rows', 8), { name: 'rb_str_concat', object: '/usr/lib/libruby-3.1.so.3.1', kind: 'inlined' }]);
+  const nowhere = [{ name: '[libplugin.so+0x1f0]', object: '/opt/vendor/lib/libplugin.so', kind: 'unknown', note: 'no symbol table' }];
+  [[6, 130], [2, 40], [5, 25], [1, 15], [3, 10], [4, 8], [7, 6], [8, 3], [9, 2], [10, 1]].forEach(([outcome, count]) => b.sample(web, count, nowhere, outcome));
+  const build = 'build it with -fasynchronous-unwind-tables or -fno-omit-frame-pointer';
+  return b.page({
+    target: 'whole machine',
+    debt: [
+      { object: '/opt/vendor/lib/libplugin.so', outcome: 'no_rows', count: 100, detail: 'no .eh_frame, no .debug_frame', remedy: build },
+      { object: '/opt/vendor/lib/libother.so', outcome: 'no_rows', count: 30, remedy: build },
+      { object: '[jit]', outcome: 'frame_pointer_broken', count: 40, remedy: 'Java: -XX:+PreserveFramePointer; elsewhere report it with a file of --save-failed' },
+      { object: '/usr/bin/node', outcome: 'no_rows_yet', count: 25, remedy: 'nothing: only the first stacks through a new file are affected' },
+      { object: '/opt/<b>evil</b>\u202e.so', outcome: 'truncated', count: 15, detail: '<i>x</i>', remedy: '' },
+    ],
+  });
 }
 
 /** 1,000 samples: `compute` 70 %, `parse` 20 %, `write_out` 10 %; each part ends in code of another kind. */

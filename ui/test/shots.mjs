@@ -4,7 +4,7 @@ import { makePages } from './make-pages.mjs';
 import { open, withBrowser } from './browser/browser.mjs';
 
 const directory = process.argv[2] ?? 'shots';
-const files = await makePages(directory, process.argv[3] ? [] : ['small', 'hostile', 'empty', 'large']);
+const files = await makePages(directory, process.argv[3] ? [] : ['small', 'languages', 'hostile', 'empty', 'large']);
 if (process.argv[3]) files.given = process.argv[3];
 await withBrowser(async (context) => {
   const shot = async (name, file, options, act = async () => {}) => {
@@ -34,5 +34,7 @@ await withBrowser(async (context) => {
   });
   await shot('flame', graph, { media: { colorScheme: 'light' }, viewport: wide }, async (page) => page.click('#as-flame'));
   await shot('ledger', files.given ?? files.small, { media: { colorScheme: 'light' }, viewport: wide, full: true });
+  await shot('debt', files.given ?? files.languages, { media: { colorScheme: 'light' }, viewport: wide, full: true });
+  await shot('debt-dark', files.given ?? files.languages, { media: { colorScheme: 'dark' }, viewport: wide, full: true });
   await shot('help', files.given ?? files.small, { media: { colorScheme: 'dark' }, viewport: wide }, async (page) => page.keyboard.press('?'));
 });

@@ -3,18 +3,31 @@
 
 export const schema = 'lightfoot.page/1';
 
-export const kinds = ['native', 'kernel', 'inlined', 'jit', 'unknown'] as const;
+export const kinds = ['native', 'kernel', 'inlined', 'jit', 'unknown', 'python', 'ruby'] as const;
 /** Index into {@link kinds}. */
-export type Kind = 0 | 1 | 2 | 3 | 4;
+export type Kind = 0 | 1 | 2 | 3 | 4 | 5 | 6;
 export const unknownKind: Kind = 4;
 
-/** How recorded stacks ended; the position is the number in the page. */
-export const outcomes = [
-  { name: 'complete', sentence: 'the walk reached the root of the stack' },
-  { name: 'truncated', sentence: 'deeper than the frame limit: the callers nearest the root are missing' },
-  { name: 'frame pointer broken', sentence: 'code without frame pointers: callers are missing' },
-  { name: 'unreadable', sentence: 'a frame pointer led to unreadable memory: callers are missing' },
-] as const;
+/** A way in which recorded stacks end; `name` as in every format, for example `no_rows_yet`. */
+export interface Outcome {
+  name: string;
+  sentence: string;
+}
+/** Number of the outcome of whole stacks. */
+export const complete = 0;
+
+/** Stacks that did not reach their root, by where they ended and why. */
+export interface Debt {
+  /** Path of the object of the last frame that was found, `[jit]`, `[vdso]`, or empty. */
+  object: string;
+  /** An {@link Outcome}'s name. */
+  outcome: string;
+  count: number;
+  weight_ns: number;
+  detail: string;
+  /** What would help. */
+  remedy: string;
+}
 
 /** The run. Times in ns; `started_unix_ns` has lost its last digits (it exceeds 2^53). */
 export interface Meta {
@@ -99,6 +112,10 @@ export interface Profile {
     weight: Float64Array;
     outcome: Uint8Array;
   };
+  /** The position is the number in `samples`. */
+  outcomes: Outcome[];
+  /** Most samples first. */
+  debt: Debt[];
   accounting: Accounting;
   cost: Cost;
 }
@@ -122,6 +139,7 @@ export function readProfile(text: string): Profile {
   const stacks = columns(raw.stacks, 'stacks', ['parent', 'frame']);
   const samples = columns(raw.samples, 'samples', ['stack', 'thread', 'count', 'weight_ns', 'outcome']);
   const threads = list(raw.threads, 'threads') as unknown as Thread[];
+  const outcomes = list(raw.outcomes, 'outcomes') as unknown as Outcome[];
   const text_ = (column: string) => indices(frames[column]!, 0, strings.length, `frames.${column}`);
   const parent = indices(stacks.parent!, -1, stacks.parent!.length, 'stacks.parent');
   parent.forEach((row, at) => {
@@ -147,6 +165,8 @@ export function readProfile(text: string): Profile {
       weight: amounts(samples.weight_ns!, 'samples.weight_ns'),
       outcome: Uint8Array.from(indices(samples.outcome!, 0, outcomes.length, 'samples.outcome')),
     },
+    outcomes,
+    debt: list(raw.debt, 'debt') as unknown as Debt[],
     accounting: object(raw.accounting, 'accounting') as unknown as Accounting,
     cost: object(raw.cost, 'cost') as unknown as Cost,
   };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The ledger in rows: what became of each firing, and what the run cost. Words and numbers only.
 
-import { outcomes, type Profile } from './data.js';
+import { complete, type Profile } from './data.js';
+import { baseName } from './names.js';
 import { bytes, formatCount, formatTime, nanoseconds, sampleCount, type Bytes, type Nanoseconds, type SampleCount } from './units.js';
 
 export interface AccountRow {
@@ -31,17 +32,58 @@ export function accounts(profile: Profile): Accounts {
     row('lost', a.lost, 'no room in a buffer'),
     row('failed', a.failed, 'no sample could be taken'),
   ];
-  const reasons = Object.entries(a.reasons ?? {}).map(([name, count]) => row(name.replaceAll('_', ' '), count, ''));
-  const ended = outcomes.map(() => 0);
+  const reasons = Object.entries(a.reasons ?? {}).map(([name, count]) => row(words(name), count, ''));
+  const ended = profile.outcomes.map(() => 0);
   profile.samples.outcome.forEach((outcome, at) => (ended[outcome]! += profile.samples.count[at]!));
   const sum = (rows: AccountRow[]) => rows.reduce((all, { count }) => all + count, 0);
   return {
     fired: sampleCount(a.fired),
     parts,
     reasons,
-    endings: outcomes.map((o, at) => row(o.name, ended[at]!, o.sentence)).filter((r) => r.count > 0),
+    endings: profile.outcomes.map((o, at) => row(words(o.name), ended[at]!, o.sentence)).filter((r) => r.count > 0),
     balanced: a.fired === sum(parts) && a.failed === sum(reasons),
   };
+}
+
+const words = (name: string) => name.replaceAll('_', ' ');
+
+/** Stacks that did not reach their root: one object, one reason. */
+export interface DebtRow {
+  /** The object's file name, or what stands for it. */
+  object: string;
+  /** Its path; empty if not known. */
+  path: string;
+  count: SampleCount;
+  why: string;
+  detail: string;
+  remedy: string;
+}
+
+/** Most samples first; samples that the profile's debt leaves out make a row without an object, so that every one is there. */
+export function debts(profile: Profile): DebtRow[] {
+  const missing = new Map<string, number>();
+  profile.samples.outcome.forEach((outcome, at) => {
+    if (outcome === complete) return;
+    const { name } = profile.outcomes[outcome]!;
+    missing.set(name, (missing.get(name) ?? 0) + profile.samples.count[at]!);
+  });
+  const why = new Map(profile.outcomes.map(({ name, sentence }) => [name, sentence]));
+  const rows = profile.debt.map((debt) => {
+    const count = Math.min(debt.count, missing.get(debt.outcome) ?? 0);
+    missing.set(debt.outcome, (missing.get(debt.outcome) ?? 0) - count);
+    return {
+      object: baseName(debt.object) || '[unknown]',
+      path: debt.object,
+      count: sampleCount(count),
+      why: why.get(debt.outcome) ?? words(debt.outcome),
+      detail: debt.detail,
+      remedy: debt.remedy,
+    };
+  });
+  for (const [name, count] of missing) {
+    rows.push({ object: '[unknown]', path: '', count: sampleCount(count), why: why.get(name)!, detail: '', remedy: '' });
+  }
+  return rows.filter((row) => row.count > 0).sort((a, b) => b.count - a.count);
 }
 
 export interface CostRow {

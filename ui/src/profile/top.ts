@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The top table: functions by self and total time.
 
+import { kinds } from './data.js';
 import type { Layout } from './layout.js';
 import type { CallTree } from './tree.js';
 import { nanoseconds, sampleCount, type Nanoseconds, type SampleCount } from './units.js';
@@ -66,7 +67,7 @@ export function sortRows(rows: TopRow[], tree: CallTree, order: TopOrder, revers
 
 /** Self time by kind of code in the subtree of `within`; the position is the kind. */
 export function timeByKind(layout: Layout, tree: CallTree, within: number): Nanoseconds[] {
-  const sums = [0, 0, 0, 0, 0];
+  const sums: number[] = kinds.map(() => 0);
   for (let box = within; box < layout.end[within]!; box++) {
     const code = tree.nodeFunction[layout.node[box]!]!;
     if (code >= 0) sums[tree.functions.kind[code]!]! += layout.self[box]!;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Below the graph: what the profile cost, what became of each firing, how it was made.
 
-import { accounts, price, type AccountRow, type CostRow } from '../profile/ledger.js';
+import { accounts, debts, price, type AccountRow, type CostRow } from '../profile/ledger.js';
 import { legible } from '../profile/names.js';
-import { formatBytes, formatCount, formatPercent, formatTime, nanoseconds } from '../profile/units.js';
+import { formatBytes, formatCount, formatPercent, formatShare, formatTime, nanoseconds, sampleCount, share } from '../profile/units.js';
 import { h } from './dom.js';
 import type { State } from './state.js';
 
@@ -13,6 +13,7 @@ export function ledger(state: State): HTMLElement {
     { class: 'ledger', id: 'ledger', 'aria-label': 'Ledger' },
     notes(state),
     h('div', { class: 'cards' }, costCard(state), accountCard(state), runCard(state)),
+    debtCard(state),
   );
 }
 
@@ -102,6 +103,57 @@ function accountCard({ profile }: State): HTMLElement {
   );
 }
 
+/** Which objects cut stacks short, and what would help; absent where all stacks are whole. */
+function debtCard(state: State): HTMLElement | undefined {
+  const rows = debts(state.profile);
+  if (rows.length === 0) return undefined;
+  const all = state.allSamples;
+  const owed = rows.reduce((sum, row) => sum + row.count, 0);
+  const th = (text: string) => h('th', { scope: 'col' }, text);
+  return h(
+    'div',
+    { class: 'card debt', id: 'debt' },
+    h('h2', {}, 'Stacks that end too soon'),
+    h(
+      'p',
+      {},
+      `${formatCount(sampleCount(all - owed))} of ${formatCount(all)} samples reach the root of their stack. ` +
+        'In the others callers are missing: they stand in the graph at the object that could not be left.',
+    ),
+    h(
+      'table',
+      {},
+      h('thead', {}, h('tr', {}, th('samples'), th('of all'), th('object'), th('why, and what would help'))),
+      h(
+        'tbody',
+        {},
+        ...rows.map((row) =>
+          h(
+            'tr',
+            {},
+            h('td', {}, formatCount(row.count)),
+            h('td', {}, formatShare(share(row.count, all))),
+            h('th', { scope: 'row', title: row.path === '' ? undefined : legible(row.path) }, h('bdi', {}, legible(row.object))),
+            h(
+              'td',
+              { class: 'why' },
+              row.why,
+              row.detail !== '' && ` (${legible(row.detail)})`,
+              row.remedy !== '' && h('small', {}, `→ ${row.remedy}`),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+const clockWords: Record<string, string> = {
+  'cpu-clock': 'a timer (cpu-clock)',
+  cycles: "the hardware's cycle counter (cycles)",
+  tick: "the scheduler's tick, one of N kept at random (tick)",
+};
+
 function runCard({ profile }: State): HTMLElement {
   const { meta } = profile;
   const started = new Date(meta.started_unix_ns / 1e6);
@@ -110,7 +162,7 @@ function runCard({ profile }: State): HTMLElement {
     ['target', legible(meta.target)],
     ['started', when],
     ['length', formatTime(nanoseconds(meta.duration_ns))],
-    ['sampling', `${meta.rate_hz} Hz per CPU on ${meta.clock}: one sample stands for ${formatTime(nanoseconds(meta.period_ns))} of CPU time`],
+    ['sampling', `${meta.rate_hz} Hz per CPU on ${clockWords[meta.clock] ?? legible(meta.clock)}: one sample stands for ${formatTime(nanoseconds(meta.period_ns))} of CPU time`],
     ['machine', `${meta.cpus} ${meta.cpus === 1 ? 'CPU' : 'CPUs'}, ${legible(meta.machine)}, Linux ${legible(meta.kernel)}`],
     ['kernel frames', meta.kernel_frames ? 'shown' : 'not shown'],
     ['command', h('code', {}, legible(meta.command_line))],

@@ -2,16 +2,18 @@
 // Colours of frames: the hue says the kind, the shade only tells neighbours apart. Each kind also has a letter, so
 // that colour is never the only carrier of meaning.
 
-import type { Kind } from '../profile/data.js';
+import { kinds, type Kind } from '../profile/data.js';
 
-export const kindMarks = ['N', 'K', 'I', 'J', '?'] as const;
-export const kindWords = ['native', 'kernel', 'inlined', 'jit', 'unknown'] as const;
+export const kindMarks = ['N', 'K', 'I', 'J', '?', 'P', 'R'] as const;
+export const kindWords = kinds;
 export const kindHelp = [
   'machine code of an executable or library',
   'kernel code',
   'compiled into its caller: no stack frame of its own',
   'code made at run time, named by a perf map',
   'no name was found',
+  'a Python function',
+  'a Ruby method or block',
 ] as const;
 
 export const shades = 6;
@@ -39,6 +41,8 @@ const light: readonly (readonly number[])[] = [
   [50, 82, 79, -7, -7],
   [150, 42, 78, 14, -7],
   [240, 6, 85, 0, -8],
+  [182, 52, 76, 12, -8],
+  [334, 62, 84, 14, -8],
 ];
 const dark: readonly (readonly number[])[] = [
   [26, 52, 38, -11, -7],
@@ -46,6 +50,8 @@ const dark: readonly (readonly number[])[] = [
   [46, 50, 31, -6, -6],
   [155, 34, 31, 14, -6],
   [230, 7, 37, 0, -7],
+  [186, 46, 31, 10, -6],
+  [336, 34, 42, 12, -8],
 ];
 
 export function palette(isDark: boolean): Palette {

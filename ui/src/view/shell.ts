@@ -163,7 +163,7 @@ function shortStacks({ profile }: State): HTMLElement | undefined {
   return h(
     'li',
     { class: 'short' },
-    h('a', { href: '#endings' }, `callers missing in ${formatShare(share(sampleCount(short), sampleCount(all)))} of samples`),
+    h('a', { href: '#debt' }, `callers missing in ${formatShare(share(sampleCount(short), sampleCount(all)))} of samples`),
   );
 }
 

@@ -80,9 +80,10 @@ export class Tooltip {
     const frame = tree.nodeFrame[node]!;
     const lines: string[] = [`${kindWords[kind]}: ${kindHelp[kind]}`];
     const object = tree.functions.object[code]!;
-    if (object !== '') lines.push(middleCut(legible(object), 160));
+    const file = frame >= 0 ? profile.strings[profile.frames.file[frame]!]! : '';
+    // Of interpreted code the source file is the object.
+    if (object !== '' && object !== file) lines.push(middleCut(legible(object), 160));
     if (frame >= 0) {
-      const file = profile.strings[profile.frames.file[frame]!]!;
       const line = profile.frames.line[frame]!;
       const more = tree.nodeLines[node]! - 1;
       const others = more > 0 ? ` (and ${more} more ${more === 1 ? 'place' : 'places'})` : '';

@@ -234,6 +234,24 @@ onPage('the direction turns', 'small', async (page, t) => {
   assert.equal(await page.getAttribute('#as-icicle', 'aria-pressed'), 'true');
 });
 
+onPage('Python and Ruby have marks, and the debt says what to do', 'languages', async (page, t) => {
+  const marks = await page.$$eval('.legend .mark', (all) => all.map((one) => one.textContent + one.getAttribute('aria-label')));
+  assert.deepEqual(marks, ['Nnative', 'Kkernel', 'Iinlined', '?unknown', 'Ppython', 'Rruby']);
+  assert.match(await t.text('.legend'), /python 11\.0 %.*ruby 20\.0 %/);
+  assert.match(await t.hover(0.2, 5), /serve.*python: a Python function\/srv\/app\/handlers\.py:61/);
+  assert.match(await t.text('.legend .short'), /callers missing in 24\.0 % of samples/);
+  assert.match(await t.text('#debt p'), /760 of 1,000 samples reach the root/);
+  const rows = await page.$$eval('#debt tbody tr', (all) => all.map((row) => [...row.children].map((cell) => cell.textContent)));
+  assert.deepEqual(rows[0], [
+    '100', '10.0 %', 'libplugin.so',
+    'meaning of no_rows (no .eh_frame, no .debug_frame)→ build it with -fasynchronous-unwind-tables or -fno-omit-frame-pointer',
+  ]);
+  assert.equal(rows.length, 11);
+  assert.match(rows[4].join(), /‹U\+202E›\.so,meaning of truncated \(<i>x<\/i>\)/, 'foreign text is text');
+  await page.click('.legend .short a');
+  assert.ok(await page.locator('#debt').evaluate((card) => card.getBoundingClientRect().top < window.innerHeight));
+});
+
 onPage('the keyboard reaches everything', 'small', async (page, t) => {
   const status = () => t.text('#status');
   await t.press('g', 'ArrowDown');
@@ -446,6 +464,14 @@ onPage('100,000 distinct stacks open, zoom, search and filter', 'large', async (
 });
 
 for (const width of [320, 500, 700, 1000]) {
+  onPage(`the debt fits a window of ${width} pixels`, 'languages', async (page) => {
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth));
+    const { card, cells } = await page.locator('#debt').evaluate((one) => ({
+      card: one.getBoundingClientRect().right,
+      cells: Math.max(...[...one.querySelectorAll('td')].map((cell) => cell.getBoundingClientRect().right)),
+    }));
+    assert.ok(cells <= card, `${cells} of ${card}`);
+  }, { viewport: { width, height: 640 } });
   onPage(`a window of ${width} pixels needs no sideways scrolling`, 'small', async (page, t) => {
     const fits = () => page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth);
     assert.ok(await fits());

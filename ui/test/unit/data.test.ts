@@ -17,12 +17,15 @@ test('what does not fit the schema is refused with its place', () => {
   assert.throws(read((p) => delete p.strings), /strings/);
   assert.throws(read((p) => p.frames.name.pop()), /frames\.file has another length/);
   assert.throws(read((p) => (p.frames.name[1] = 1e9)), /frames\.name\[1\]/);
-  assert.throws(read((p) => (p.frames.kind[0] = 5)), /frames\.kind\[0\]/);
+  assert.throws(read((p) => (p.frames.kind[0] = 7)), /frames\.kind\[0\]/);
   assert.throws(read((p) => (p.stacks.parent[2] = 2)), /stacks\.parent\[2\]/);
   assert.throws(read((p) => (p.stacks.parent[2] = -2)), /stacks\.parent\[2\]/);
   assert.throws(read((p) => (p.samples.stack[0] = 1.5)), /samples\.stack\[0\]/);
   assert.throws(read((p) => (p.samples.weight_ns[0] = -1)), /samples\.weight_ns\[0\]/);
   assert.throws(read((p) => (p.samples.thread[0] = 'x')), /samples\.thread\[0\]/);
+  assert.throws(read((p) => (p.samples.outcome[0] = 11)), /samples\.outcome\[0\]/);
+  assert.throws(read((p) => delete p.outcomes), /outcomes is not a list/);
+  assert.throws(read((p) => (p.debt = {})), /debt is not a list/);
   assert.throws(read((p) => (p.cost = null)), /cost/);
 });
 

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { readProfile } from '../../src/profile/data.js';
-import { accounts, price } from '../../src/profile/ledger.js';
+import { accounts, debts, price } from '../../src/profile/ledger.js';
 import { describeShown, listProcesses } from '../../src/profile/threads.js';
-import { empty, small } from '../profiles.mjs';
+import { empty, languages, small } from '../profiles.mjs';
 
 const read = (change: (page: any) => void = () => {}) => {
   const page = small();
@@ -25,6 +25,20 @@ test('the identity is checked, not assumed', () => {
   assert.ok(!accounts(read((p) => (p.accounting.fired += 1))).balanced);
   assert.ok(!accounts(read((p) => (p.accounting.reasons = {}))).balanced);
   assert.deepEqual(book.endings.map((row) => row.count), [880, 80, 40]);
+});
+
+test('every sample that is not complete stands in one row of the debt', () => {
+  const rows = debts(readProfile(JSON.stringify(languages())));
+  assert.deepEqual(rows.map((r) => [r.object, r.count]), [
+    ['libplugin.so', 100], ['[jit]', 40], ['libother.so', 30], ['node', 25], ['b>\u202e.so', 15],
+    ['[unknown]', 10], ['[unknown]', 8], ['[unknown]', 6], ['[unknown]', 3], ['[unknown]', 2], ['[unknown]', 1],
+  ]);
+  assert.equal(rows[0]!.why, 'meaning of no_rows');
+  assert.equal(rows[0]!.detail, 'no .eh_frame, no .debug_frame');
+  // More debt than samples, or a debt of an outcome that did not occur: the samples win.
+  const more = debts(read((p) => (p.debt = [{ object: '/x', outcome: 'truncated', count: 999, detail: '', remedy: '' }, { object: '/y', outcome: 'no_rows', count: 5, detail: '', remedy: '' }])));
+  assert.deepEqual(more.map((r) => [r.object, r.count]), [['x', 80], ['[unknown]', 40]]);
+  assert.deepEqual(debts(readProfile(JSON.stringify(empty()))), []);
 });
 
 test('the price has units first, and unknown is not zero', () => {

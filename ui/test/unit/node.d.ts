@@ -15,6 +15,7 @@ declare module 'node:assert/strict' {
 }
 declare module '*/profiles.mjs' {
   export function small(): any;
+  export function languages(): any;
   export function hostile(): any;
   export function empty(): any;
   export function large(stacks?: number, tail?: number): any;
