@@ -284,7 +284,10 @@ struct pt_regs {
 };
 #endif
 
+struct seq_file;
+
 struct bpf_iter_meta {
+	struct seq_file *seq;
 	__u64 seq_num;
 };
 

@@ -14,8 +14,8 @@
 
 /* Mappings kept of one stack, one for each object that it passes through. */
 #define LF_MAX_SEGMENTS 32
-/* Bytes of the stack that a failed walk sends (lf_failed). */
-#define LF_FAILED_STACK_BYTES 16384
+/* Bytes of the stack that go with what a walk began with (lf_failed), at most. */
+#define LF_FAILED_STACK_BYTES 65536
 #define LF_MAX_PATH_BYTES 1024
 
 /* How the user part of a recorded stack ended. Mirror: model::StackOutcome. Numbers are never used again. */
@@ -40,6 +40,7 @@ enum lf_interpreter_outcome {
 	LF_INTERPRETER_UNREADABLE = 2,   /* its memory could not be read */
 	LF_INTERPRETER_TOO_MANY = 3,     /* more frames than are kept, or a cycle */
 	LF_INTERPRETER_INCONSISTENT = 4, /* caught in the middle of a change */
+	LF_INTERPRETER_NOT_YET = 5,      /* it was not known yet when the walk came by; given by user space only */
 };
 
 /* Kind of a user frame, in the top byte of its first word. The rest of that word is an address. */
@@ -160,8 +161,10 @@ struct lf_live {
 	__u32 tick_keep;       /* tick clock: share of ticks kept, of 2^32; 0 keeps all */
 	__u32 waits_max;       /* off-CPU: samples on each CPU until `step` changes, further ones are throttled; 0: no limit */
 	__u64 step;            /* changes each time user space looks */
+	__u32 deferred;        /* 1: walks that end in a file which is not prepared yet are sent (lf_failed), to be ended by user space */
+	__u32 reserved;
 };
-_Static_assert(sizeof(struct lf_live) == 40, "keep in step with abi.rs");
+_Static_assert(sizeof(struct lf_live) == 48, "keep in step with abi.rs");
 
 /* Which tasks are wanted. */
 enum lf_target {
@@ -264,7 +267,10 @@ struct lf_object_seen {
 };
 _Static_assert(sizeof(struct lf_object_seen) == 64, "keep in step with abi.rs");
 
-/* LF_ENTRY_FAILED: what a walk began with. The entry is sent right before the stack's own (same `stack`). */
+/*
+ * LF_ENTRY_FAILED: what a walk began with, sent right before the stack's own entry (same `stack`): of failed walks on request, and of
+ * walks that ended for want of rows which are being prepared.
+ */
 struct lf_failed {
 	__u32 entry;
 	__u32 stack_bytes; /* valid in `bytes` */
@@ -273,7 +279,7 @@ struct lf_failed {
 	__u64 sp;
 	__u64 fp;
 	__u64 registers[16]; /* by DWARF number, x86-64; arm64: [0] is lr, [1] is x0 */
-	__u8 bytes[LF_FAILED_STACK_BYTES]; /* memory from sp upwards */
+	__u8 bytes[]; /* memory from sp upwards */
 };
 
 /* Why a sample was taken. */

@@ -217,6 +217,35 @@ static __always_inline void enter_segment(__u32 slot, struct scratch *s, struct 
 	w->hash = mix(mix(w->hash, segment->start), key.inode ^ key.generation);
 }
 
+/* The mapping (struct vm_area_struct *) that `address` lies in or below; 0 if there is none or it cannot be read. */
+static __always_inline __u64 mapping_at(__u32 slot, struct scratch *s, struct mm_struct *mm, __u64 address)
+{
+	if (bpf_core_field_exists(mm->mm_mt))
+		return vma_in_maple_tree(slot, s, mm, address);
+	if (bpf_core_field_exists(((struct mm_struct___rb *)mm)->mm_rb))
+		return vma_in_rb_tree(mm, address);
+	return 0;
+}
+
+/* Bytes from the walk's first stack pointer to the end of its mapping, at most LF_FAILED_STACK_BYTES. */
+__noinline int stack_bytes(__u32 slot)
+{
+	struct scratch *s = scratch_of(slot);
+
+	if (!s)
+		return 0;
+	struct mm_struct *mm = (void *)s->start.mm;
+	struct vm_area_struct *vma = (void *)mapping_at(slot, s, mm, s->start.sp);
+
+	if (!vma)
+		return 0;
+	__u64 start = BPF_CORE_READ(vma, vm_start), end = BPF_CORE_READ(vma, vm_end), bytes = end - s->start.sp;
+
+	if (s->start.sp < start || s->start.sp >= end)
+		return 0;
+	return bytes < LF_FAILED_STACK_BYTES ? bytes : LF_FAILED_STACK_BYTES;
+}
+
 enum found {
 	FOUND = 0,
 	FOUND_NOTHING = 1,    /* no executable mapping there */
@@ -244,13 +273,9 @@ __noinline int find_segment(__u32 slot, __u64 address)
 		}
 
 	struct mm_struct *mm = (void *)w->mm;
-	__u64 found = 0;
+	__u64 found = mapping_at(slot, s, mm, address);
 
 	c->mappings_walked++;
-	if (bpf_core_field_exists(mm->mm_mt))
-		found = vma_in_maple_tree(slot, s, mm, address);
-	else if (bpf_core_field_exists(((struct mm_struct___rb *)mm)->mm_rb))
-		found = vma_in_rb_tree(mm, address);
 	if (!found)
 		return FOUND_NOTHING;
 

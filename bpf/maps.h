@@ -186,7 +186,7 @@ struct scratch {
 	struct lf_segment segments[LF_MAX_SEGMENTS];
 	struct segment_table tables[LF_MAX_SEGMENTS];
 	struct walk walk;
-	struct walk start; /* what the walk began with, if failed walks are saved */
+	struct walk start; /* what the walk began with: sent if it cannot be ended here */
 	struct rule_cache cache;
 	__u64 node[32]; /* of the tree of mappings */
 	struct lf_object_seen seen;

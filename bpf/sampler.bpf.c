@@ -7,7 +7,8 @@
  */
 #include "walk.h"
 
-#define FAILED_PIECE 1024 /* bytes of stack that are read at once for lf_failed */
+#define STACK_PIECE 4096 /* bytes of stack that are read at once for lf_failed: not across the end of a page, where its mapping may end */
+#define SMALL_STACK 8192
 
 /* The registers of the context (user mode) or those that the kernel was entered with, brought into the walk. */
 #if defined(__TARGET_ARCH_x86)
@@ -110,7 +111,7 @@ static __always_inline __u64 wakeup_flag(void)
 }
 
 /* Sends the record; false if the ring is full. */
-static __always_inline bool send(struct scratch *s, struct lf_counters *c)
+static __always_inline bool send(struct scratch *s, struct lf_counters *c, __u64 wakeup)
 {
 	__u32 words = s->record.kernel_frames + s->record.user_words, segments = s->record.segments;
 
@@ -122,22 +123,18 @@ static __always_inline bool send(struct scratch *s, struct lf_counters *c)
 
 	if (bytes > sizeof(s->record) + sizeof(s->words)) /* cannot be: for the verifier */
 		return false;
-	if (bpf_ringbuf_output(&records, s, bytes, wakeup_flag()))
+	if (bpf_ringbuf_output(&records, s, bytes, wakeup))
 		return false;
 	c->sent++;
 	c->sent_bytes += bytes;
 	return true;
 }
 
-/* What a failed walk began with, for user space to repeat it. A function of its own for the verifier. */
-__noinline int send_failed(__u32 slot)
+/* What the walk began with, with at most `room` bytes of its stack, a constant. */
+static __always_inline int send_start_with(struct scratch *s, const __u32 room)
 {
-	struct scratch *s = scratch_of(slot);
-
-	/* Another task's memory is read in another way: walks of waiting threads are not sent. */
-	if (!s || (s->start.flags & WALK_REMOTE))
-		return 0;
-	struct lf_failed *failed = bpf_ringbuf_reserve(&records, sizeof(*failed), 0);
+	struct lf_failed *failed = bpf_ringbuf_reserve(&records, sizeof(*failed) + room, 0);
+	__u32 at = 0;
 
 	if (!failed)
 		return 0;
@@ -148,13 +145,10 @@ __noinline int send_failed(__u32 slot)
 	failed->fp = s->start.fp;
 	for (int i = 0; i < WALK_REGISTERS; i++)
 		failed->registers[i] = s->start.registers[i];
-	__u32 at = 0;
+	for (__u32 i = 0; i < room / STACK_PIECE; i++) {
+		__u32 bytes = STACK_PIECE - ((s->start.sp + at) & (STACK_PIECE - 1));
 
-	/* In pieces that do not lie across the end of a page: the stack's mapping ends at one. */
-	for (int i = 0; i < LF_FAILED_STACK_BYTES / FAILED_PIECE; i++) {
-		__u32 bytes = FAILED_PIECE - ((s->start.sp + at) & (FAILED_PIECE - 1));
-
-		if (at > LF_FAILED_STACK_BYTES - FAILED_PIECE || bytes > FAILED_PIECE)
+		if (at > room - STACK_PIECE || bytes > STACK_PIECE)
 			break;
 		if (bpf_probe_read_user(failed->bytes + at, bytes, (void *)(s->start.sp + at)))
 			break;
@@ -162,13 +156,47 @@ __noinline int send_failed(__u32 slot)
 	}
 	failed->stack_bytes = at;
 	bpf_ringbuf_submit(failed, BPF_RB_NO_WAKEUP);
-	return 0;
+	return 1;
 }
 
-/* Whether a walk that ended so is sent. */
+/* The same for user space to repeat the walk, or to end it. 1: sent. A function of its own for the verifier. */
+__noinline int send_start(__u32 slot)
+{
+	struct scratch *s = scratch_of(slot);
+
+	/* Another task's memory is read in another way: walks of waiting threads are not sent. */
+	if (!s || (s->start.flags & WALK_REMOTE))
+		return 0;
+	/* These are large: the rest of the ring is for stacks. */
+	if (bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) >= 3ULL * config.wakeup_bytes)
+		return 0;
+	__u32 bytes = stack_bytes(slot);
+
+	if (bytes <= SMALL_STACK)
+		return send_start_with(s, SMALL_STACK);
+	if (bytes <= LF_FAILED_STACK_BYTES / 4)
+		return send_start_with(s, LF_FAILED_STACK_BYTES / 4);
+	if (bytes <= LF_FAILED_STACK_BYTES / 2)
+		return send_start_with(s, LF_FAILED_STACK_BYTES / 2);
+	return send_start_with(s, LF_FAILED_STACK_BYTES);
+}
+
+/* Whether a walk that ended so is sent, to be kept. */
 static __always_inline bool is_saved(__u32 outcome)
 {
 	return config.save_failed && (outcome > LF_TRUNCATED || config.save_failed > 1);
+}
+
+/* Whether a walk that ended so is ended by user space, when the rows are there. */
+static __always_inline bool is_deferred(__u32 outcome)
+{
+	__u32 zero = 0;
+	struct lf_live *now;
+
+	if (outcome != LF_NO_ROWS_YET)
+		return false;
+	now = bpf_map_lookup_elem(&live, &zero);
+	return now && now->deferred;
 }
 
 /* Who it is. */
@@ -251,14 +279,14 @@ static __always_inline void take_user_frames(__u32 slot, struct scratch *s)
 	w->searched = 0;
 	w->cached = 0;
 	w->vdso = (__u64)BPF_CORE_READ(mm, context.vdso);
-	if (config.save_failed)
-		s->start = *w;
+	s->start = *w;
 	walk_stack(slot);
-	if (w->outcome > LF_TRUNCATED && k && in_execve((void *)w->task)) {
+	if (w->outcome > LF_TRUNCATED && in_execve((void *)w->task)) {
 		w->at = k;
 		w->segments = 0;
 		w->hash = hash;
 		w->outcome = LF_COMPLETE;
+		w->flags &= ~WALK_USER_PART;
 	}
 	s->record.user_words = w->at - k;
 	s->record.segments = w->segments;
@@ -272,7 +300,7 @@ static __always_inline void record(__u32 slot, struct scratch *s, struct lf_coun
 	struct lf_record *r = &s->record;
 	__u64 hash;
 
-	/* A thread on its way out, without kernel frames: its time is recorded all the same. */
+	/* A thread on its way out or into another program, without kernel frames: its time is recorded all the same. */
 	if (!r->kernel_frames && !r->user_words && (s->walk.flags & WALK_USER_PART)) {
 		c->no_frames++;
 		return;
@@ -288,6 +316,14 @@ static __always_inline void record(__u32 slot, struct scratch *s, struct lf_coun
 	r->stack = hash;
 	r->count = 1;
 	r->weight_ns = weight_ns;
+	/* Stacks that are equal so far may differ in what is missing: each is sent. At once, while its process can be asked. */
+	if (is_deferred(r->outcome) && send_start(slot)) {
+		if (send(s, c, BPF_RB_FORCE_WAKEUP))
+			c->recorded++;
+		else
+			c->lost++;
+		return;
+	}
 	if (config.count_in_kernel) {
 		struct lf_count *count = bpf_map_lookup_elem(&counts, &hash);
 
@@ -310,8 +346,8 @@ static __always_inline void record(__u32 slot, struct scratch *s, struct lf_coun
 			r->count = 0;
 			r->weight_ns = 0;
 			if (is_saved(r->outcome))
-				send_failed(slot);
-			if (!send(s, c)) {
+				send_start(slot);
+			if (!send(s, c, wakeup_flag())) {
 				bpf_map_delete_elem(&counts, &hash);
 				c->lost++;
 				return;
@@ -326,8 +362,8 @@ static __always_inline void record(__u32 slot, struct scratch *s, struct lf_coun
 		}
 	}
 	if (is_saved(r->outcome))
-		send_failed(slot);
-	if (send(s, c))
+		send_start(slot);
+	if (send(s, c, wakeup_flag()))
 		c->recorded++;
 	else
 		c->lost++;
@@ -410,7 +446,7 @@ int on_nothing(struct bpf_perf_event_data *ctx)
 /* A process may have 100,000 mappings; what lies behind so many of them is announced when a stack meets it. */
 #define MAPPINGS_LOOKED_AT 4096
 
-/* Announces all executable files of a process that are new: run by user space, not by an event. */
+/* Tells all executable mappings of a process, and announces their files that are new: run by user space, not by an event. */
 SEC("iter/task_vma")
 int announce_mappings(struct bpf_iter__task_vma *ctx)
 {
@@ -426,6 +462,7 @@ int announce_mappings(struct bpf_iter__task_vma *ctx)
 	s->walk.vdso = (__u64)BPF_CORE_READ(task, mm, context.vdso);
 	s->walk.pid = pid_of(task);
 	enter_segment(LF_SLOT_ITERATOR, s, vma, 0);
+	bpf_seq_write(ctx->meta->seq, &s->segments[0], sizeof(s->segments[0]));
 	return 0;
 }
 

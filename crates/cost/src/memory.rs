@@ -51,6 +51,8 @@ pub struct MemoryPlan {
     pub objects: u32,
     /// For the table of processes and mappings, in bytes.
     pub process_bytes: u64,
+    /// For walks that wait for an unwind table, with a copy of their stacks, in bytes.
+    pub deferred_bytes: u64,
     /// For symbol tables and names while names are found, in bytes.
     pub symbol_bytes: u64,
     /// What does not depend on the limit: the program itself and what each CPU needs, in bytes.
@@ -83,6 +85,7 @@ impl MemoryPlan {
             rule_slots: 32_768,
             objects: 4_096,
             process_bytes: 4 * MIB,
+            deferred_bytes: 4 * MIB,
             symbol_bytes: 10 * MIB,
             fixed_bytes: fixed_bytes(cpus),
         }
@@ -101,6 +104,7 @@ impl MemoryPlan {
             rule_slots: 4_096,
             objects: 256,
             process_bytes: 512 * KIB,
+            deferred_bytes: 256 * KIB,
             symbol_bytes: 2 * MIB,
             fixed_bytes: fixed_bytes(cpus),
         };
@@ -112,8 +116,9 @@ impl MemoryPlan {
         plan.ring_bytes = 1 << plan.ring_bytes.ilog2();
         plan.stack_slots += slots(percent(26), STACK_SLOT_BYTES + STACK_KEPT_BYTES, 1 << 20);
         plan.objects += slots(percent(4), OBJECT_BYTES + OBJECT_KEPT_BYTES, 1 << 16);
-        plan.process_bytes += percent(7).min(64 * MIB);
-        plan.symbol_bytes += percent(16).min(256 * MIB);
+        plan.process_bytes += percent(5).min(64 * MIB);
+        plan.deferred_bytes += percent(4).min(16 * MIB);
+        plan.symbol_bytes += percent(14).min(256 * MIB);
         plan.rule_slots += slots(percent(1), RULE_SLOT_BYTES, RULES_MAX - u64::from(plan.rule_slots));
         let banks = slots(percent(42), ROW_BANK_BYTES + PAGES_PER_BANK * PAGE_SLOT_BYTES, 1 << 13);
         plan.row_banks += banks;
@@ -138,6 +143,7 @@ impl MemoryPlan {
             + u64::from(self.stack_slots) * STACK_KEPT_BYTES
             + u64::from(self.objects) * OBJECT_KEPT_BYTES
             + self.process_bytes
+            + self.deferred_bytes
             + self.symbol_bytes
     }
 
@@ -177,7 +183,12 @@ mod tests {
                 assert!(plan.ring_bytes.is_power_of_two() && plan.rule_slots <= 65_536);
                 let numbers = |p: &MemoryPlan| {
                     let small = [p.stack_slots, p.row_banks, p.page_slots, p.rule_slots, p.objects];
-                    small.map(u64::from).into_iter().chain([p.ring_bytes, p.process_bytes, p.symbol_bytes])
+                    small.map(u64::from).into_iter().chain([
+                        p.ring_bytes,
+                        p.process_bytes,
+                        p.deferred_bytes,
+                        p.symbol_bytes,
+                    ])
                 };
                 assert!(numbers(&before).zip(numbers(&plan)).all(|(a, b)| a <= b), "{before:?} {plan:?}");
                 before = plan;

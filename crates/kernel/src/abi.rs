@@ -110,6 +110,10 @@ pub struct Live {
     pub waits_max: u32,
     /// Changes each time user space looks.
     pub step: u64,
+    /// 1: walks that end in a file which is not prepared yet are sent with what they began with ([`Failed`]).
+    pub deferred: u32,
+    /// Unused.
+    pub reserved: u32,
 }
 
 /// `struct lf_rule`: 16 bytes, laid out as `unwind::Rule::to_bytes` does.
@@ -221,6 +225,24 @@ pub mod frame {
     pub const ADDRESS: u64 = (1 << 56) - 1;
 }
 
+/// What went wrong with the frames of an interpreter, `enum lf_interpreter_outcome`.
+pub mod interpreter_outcome {
+    /// Nothing.
+    pub const FINE: u32 = 0;
+    /// The state of this thread was not found.
+    pub const NO_THREAD: u32 = 1;
+    /// Its memory could not be read.
+    pub const UNREADABLE: u32 = 2;
+    /// More frames than are kept, or a cycle.
+    pub const TOO_MANY: u32 = 3;
+    /// Caught in the middle of a change.
+    pub const INCONSISTENT: u32 = 4;
+    /// It was not known yet when the walk came by.
+    pub const NOT_YET: u32 = 5;
+    /// As many as there are.
+    pub const COUNT: usize = 6;
+}
+
 /// `struct lf_segment`: a mapping of code that a stack passes through.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 #[repr(C)]
@@ -249,6 +271,26 @@ impl Segment {
         ObjectKey { inode: self.inode, device: self.device, generation: self.generation }
     }
 
+    /// Those in a list of them; what is left over at its end is ignored.
+    pub fn parse_all(bytes: &[u8]) -> Vec<Segment> {
+        bytes.chunks_exact(size_of::<Segment>()).filter_map(Segment::parse).collect()
+    }
+
+    /// Whether both are of the same file, mapped at the same place: one may be a part of the other.
+    pub fn is_same(&self, other: &Segment) -> bool {
+        let origin = |s: &Segment| (s.key(), s.start.wrapping_sub(s.file_offset));
+        origin(self) == origin(other) && self.start < other.end && other.start < self.end
+    }
+
+    fn put(&self, into: &mut Vec<u8>) {
+        for long in [self.start, self.end, self.file_offset, self.inode] {
+            into.extend(long.to_ne_bytes());
+        }
+        for word in [self.device, self.generation, self.object, self.reserved] {
+            into.extend(word.to_ne_bytes());
+        }
+    }
+
     fn parse(bytes: &[u8]) -> Option<Segment> {
         let mut at = Reader(bytes);
         Some(Segment {
@@ -268,8 +310,8 @@ impl Segment {
 pub const MAX_SEGMENTS: usize = 32;
 /// Bytes of a file's path.
 pub const MAX_PATH_BYTES: usize = 1024;
-/// Bytes of stack that a failed walk sends.
-pub const FAILED_STACK_BYTES: usize = 16_384;
+/// Bytes of stack that go with what a walk began with, at most.
+pub const FAILED_STACK_BYTES: usize = 65_536;
 
 /// `struct lf_record`: the header of one stack in the ring; kernel addresses, user words and segments follow.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -327,7 +369,7 @@ pub struct Count {
 
 const _: () = assert!(size_of::<Config>() == 80);
 const _: () = assert!(size_of::<Counters>() == 256 && offset_of!(Counters, user_frames) == 88);
-const _: () = assert!(size_of::<Live>() == 40);
+const _: () = assert!(size_of::<Live>() == 48);
 const _: () = assert!(size_of::<Object>() == 40 && size_of::<ObjectKey>() == 16 && size_of::<Page>() == 8);
 const _: () = assert!(size_of::<Interpreter>() == 328 && size_of::<Segment>() == 48);
 const _: () = assert!(size_of::<RecordHeader>() == 112 && offset_of!(RecordHeader, comm) == 96);
@@ -352,6 +394,31 @@ impl<'a> Reader<'a> {
     }
 }
 
+impl Stack {
+    /// A copy of what the kernel sent.
+    pub fn of(record: &Record<'_>) -> Stack {
+        Stack {
+            header: record.header,
+            kernel: record.kernel.to_vec(),
+            user: record.user().collect(),
+            segments: record.segments().collect(),
+        }
+    }
+
+    /// Hands it over as if the kernel had sent it.
+    pub fn with_record<T>(&self, take: impl FnOnce(&Record<'_>) -> T) -> T {
+        let user: Vec<u8> = self.user.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut segments = Vec::with_capacity(self.segments.len() * size_of::<Segment>());
+        self.segments.iter().for_each(|segment| segment.put(&mut segments));
+        let header = RecordHeader {
+            user_words: self.user.len() as u32,
+            segments: self.segments.len() as u32,
+            ..self.header
+        };
+        take(&Record { header, kernel: &self.kernel, user: &user, segments: &segments })
+    }
+}
+
 /// What a ring entry is; `None` if it is too short to say.
 pub fn entry_of(bytes: &[u8]) -> Option<u32> {
     Reader(bytes).u32()
@@ -365,6 +432,18 @@ pub struct Record<'a> {
     kernel: &'a [u8],
     user: &'a [u8],
     segments: &'a [u8],
+}
+
+/// A stack that is kept and may be changed.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    /// Who, when and how it ended.
+    pub header: RecordHeader,
+    kernel: Vec<u8>,
+    /// User words, leaf first; see [`frame`].
+    pub user: Vec<u64>,
+    /// Mappings that the stack passes through.
+    pub segments: Vec<Segment>,
 }
 
 impl<'a> Record<'a> {
@@ -460,7 +539,7 @@ impl ObjectSeen {
     }
 }
 
-/// `struct lf_failed`: what a failed walk began with.
+/// `struct lf_failed`: what a walk began with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failed {
     /// Key of the stack, as in [`RecordHeader::stack`].
@@ -530,6 +609,24 @@ mod tests {
         };
         assert_eq!(record.segments().collect::<Vec<_>>(), [segment]);
         assert_eq!(record.comm(), "abc");
+    }
+
+    #[test]
+    fn a_stack_that_was_kept_is_the_one_that_was_sent() {
+        let bytes = bytes(1, 2, 1, &[7, 8, 9, 0x1000, 0x2000, 0x40, 77, 9 << 32 | 3, 5]);
+        let record = Record::parse(&bytes).unwrap();
+        let mut kept = Stack::of(&record);
+        kept.with_record(|again| {
+            assert_eq!(again.header, record.header);
+            assert_eq!(
+                (again.kernel, again.user, again.segments),
+                (record.kernel, record.user, record.segments)
+            );
+        });
+        kept.user.push(10);
+        kept.with_record(|longer| {
+            assert_eq!((longer.header.user_words, longer.user().last()), (3, Some(10)));
+        });
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A shared mapping of a descriptor; unmapped on drop. The kernel writes it while we read, so it is only ever read through
 /// atomic loads of single words, and written where the protocol says that the kernel does not look yet.
@@ -44,6 +44,15 @@ impl Shared {
         );
         // SAFETY: in bounds, and `words` is memory of ours, so the ranges do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(words.as_ptr().cast(), self.start.as_ptr().add(at), bytes) }
+    }
+
+    /// The 32-bit word at byte offset `at`, read without order; `None` outside.
+    pub fn u32(&self, at: usize) -> Option<u32> {
+        let inside = at.is_multiple_of(4) && at.checked_add(4).is_some_and(|end| end <= self.len);
+        // SAFETY: in bounds and aligned (mappings start on a page); AtomicU32 may be shared with the kernel's writes.
+        inside.then(|| {
+            unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }.load(Ordering::Relaxed)
+        })
     }
 
     /// A word that only one CPU writes, read without order.

@@ -1,6 +1,6 @@
 //! The sampling program: loaded, attached to its events, read.
 
-use crate::abi::{self, Count, Counters, Live, TargetKind};
+use crate::abi::{self, Count, Counters, Live, Segment, TargetKind};
 use crate::mmap::Shared;
 use crate::offcpu::{self, OffCpu, Sums, Watch};
 use crate::perf::{Attr, PerfEvent, Scope, Source};
@@ -13,7 +13,7 @@ use libbpf_rs::{
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -471,12 +471,13 @@ impl Sampler {
         unsafe { std::mem::transmute::<[u64; WORDS], Counters>(total) }
     }
 
-    /// Has all executable files of a process announced that are new, without waiting for stacks through them. False where the kernel
-    /// cannot go through the mappings of one process (before Linux 6.1): they are then announced one by one, as stacks meet them.
+    /// The executable mappings of a process, at most the first of 4,096; files among them that are new are announced, without waiting
+    /// for stacks through them. `None` where the kernel cannot go through the mappings of one process (before Linux 6.1): files are then
+    /// announced one by one, as stacks meet them.
     ///
     /// # Errors
     /// If the object has no such program.
-    pub fn announce_mappings(&self, pid: u32) -> Result<bool> {
+    pub fn mappings(&self, pid: u32) -> Result<Option<Vec<Segment>>> {
         let program = program(&self.object, "announce_mappings")?;
         let mut which = libbpf_sys::bpf_iter_link_info::default();
         which.task.tid = pid;
@@ -496,20 +497,22 @@ impl Sampler {
             )
         };
         if link < 0 {
-            return Ok(false);
+            return Ok(None);
         }
         // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
         let link = unsafe { OwnedFd::from_raw_fd(link) };
         // SAFETY: takes a descriptor that is open.
         let run = unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) };
         if run < 0 {
-            return Ok(false);
+            return Ok(None);
         }
         // SAFETY: as above.
         let mut run = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(run) });
-        // Reading runs the program for each mapping; it writes nothing. A process that is gone has none.
-        io::copy(&mut run, &mut io::sink()).ok();
-        Ok(true)
+        // Reading runs the program for each mapping. A process that is gone has none; one that has too many ends in EAGAIN, and what
+        // was read until then counts.
+        let mut bytes = Vec::new();
+        run.read_to_end(&mut bytes).ok();
+        Ok(Some(Segment::parse_all(&bytes)))
     }
 
     /// Stacks counted in the kernel: key ([`abi::RecordHeader::stack`]) -> samples. Read in batches.

@@ -5,8 +5,10 @@ use crate::mmap::Shared;
 use crate::sampler::map;
 use crate::{Error, Result, os};
 use libbpf_rs::{MapCore, MapFlags, Object};
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 const BANK_BYTES: usize = abi::BANK_ROWS as usize * 4;
 /// `BPF_F_MMAPABLE`.
@@ -34,39 +36,45 @@ impl<'a> Tables<'a> {
         (self.banks.len() * BANK_BYTES) as u64
     }
 
-    /// Makes one more bank for rows: 256 KiB.
+    /// Makes so many more banks for rows, 256 KiB each, all at once: each change of the map of banks waits until no program runs that
+    /// could still see the old ones (some 10 ms).
     ///
     /// # Errors
     /// The errno of `bpf(2)`.
-    pub fn add_bank(&mut self) -> Result<()> {
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            map_flags: MMAPABLE,
-            ..Default::default()
-        };
-        // SAFETY: the name is NUL-terminated and `options` says its own size; the kernel copies both.
-        let fd = unsafe {
-            libbpf_sys::bpf_map_create(
-                libbpf_sys::BPF_MAP_TYPE_ARRAY,
-                c"bank".as_ptr(),
-                4,
-                BANK_BYTES as u32,
-                1,
-                &raw const options,
-            )
-        };
-        if fd < 0 {
-            return Err(Error::io("cannot make a bank for unwind rows", io::Error::from_raw_os_error(-fd)));
+    pub fn add_banks(&mut self, count: u32) -> Result<()> {
+        let first = self.banks();
+        for _ in 0..count {
+            self.banks.push(new_bank()?);
         }
-        // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
-        let bank = unsafe { OwnedFd::from_raw_fd(fd) };
-        self.put_bank(self.banks(), bank.as_fd())?;
-        self.banks.push(bank);
-        Ok(())
+        let keys: Vec<u32> = (first..self.banks()).collect();
+        let fds: Vec<i32> = self.banks[first as usize..].iter().map(AsRawFd::as_raw_fd).collect();
+        let result = self.put_banks(&keys, &fds);
+        if result.is_err() {
+            self.banks.truncate(first as usize);
+        }
+        result
     }
 
-    fn put_bank(&self, index: u32, bank: BorrowedFd<'_>) -> Result<()> {
-        self.update("banks", &index.to_ne_bytes(), &bank.as_raw_fd().to_ne_bytes())
+    fn put_banks(&self, keys: &[u32], fds: &[i32]) -> Result<()> {
+        let mut count = keys.len() as u32;
+        let map = map(self.object, "banks")?;
+        // SAFETY: `keys` and `fds` have `count` elements of 4 bytes each, the map's sizes, and live until the call returns.
+        let result = unsafe {
+            libbpf_sys::bpf_map_update_batch(
+                map.as_fd().as_raw_fd(),
+                keys.as_ptr().cast(),
+                fds.as_ptr().cast(),
+                &raw mut count,
+                std::ptr::null(),
+            )
+        };
+        if result == 0 {
+            return Ok(());
+        }
+        // Before Linux 5.15 only one by one.
+        keys.iter()
+            .zip(fds)
+            .try_for_each(|(key, fd)| self.update("banks", &key.to_ne_bytes(), &fd.to_ne_bytes()))
     }
 
     /// Writes runs of rows to a bank: each (first row, rows).
@@ -120,6 +128,11 @@ impl<'a> Tables<'a> {
         Ok(())
     }
 
+    /// The tables as they are now, to be read as the programs read them.
+    pub fn rows(&self) -> Rows<'_> {
+        Rows { tables: self, arrays: OnceCell::new(), banks: RefCell::new(HashMap::new()) }
+    }
+
     /// Writes what is known about an interpreter.
     ///
     /// # Errors
@@ -170,7 +183,7 @@ impl<'a> Tables<'a> {
     pub fn barrier(&self) -> Result<()> {
         // Each update of a map of maps waits for all running programs: kernel/bpf/syscall.c, maybe_wait_bpf_programs().
         match self.banks.first() {
-            Some(bank) => self.put_bank(0, bank.as_fd()),
+            Some(bank) => self.put_banks(&[0], &[bank.as_raw_fd()]),
             None => Ok(()),
         }
     }
@@ -192,6 +205,75 @@ impl<'a> Tables<'a> {
 
     fn update(&self, name: &str, key: &[u8], value: &[u8]) -> Result<()> {
         crate::sampler::put(self.object, name, key, value)
+    }
+}
+
+fn new_bank() -> Result<OwnedFd> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        map_flags: MMAPABLE,
+        ..Default::default()
+    };
+    // SAFETY: the name is NUL-terminated and `options` says its own size; the kernel copies both.
+    let fd = unsafe {
+        libbpf_sys::bpf_map_create(
+            libbpf_sys::BPF_MAP_TYPE_ARRAY,
+            c"bank".as_ptr(),
+            4,
+            BANK_BYTES as u32,
+            1,
+            &raw const options,
+        )
+    };
+    if fd < 0 {
+        return Err(Error::io("cannot make a bank for unwind rows", io::Error::from_raw_os_error(-fd)));
+    }
+    // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Rows, pages and rules, mapped as far as they are asked for, for as long as this lives.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    tables: &'a Tables<'a>,
+    arrays: OnceCell<Option<(Shared, Shared)>>,
+    banks: RefCell<HashMap<u32, Option<Shared>>>,
+}
+
+impl Rows<'_> {
+    /// The rule for a file offset in code page number `page` of [`Tables::write_pages`]; the same as `find_rule` in `bpf/walk.h`. Rule 0,
+    /// which says that nothing is known, where there is no row. `None` if the maps cannot be read.
+    pub fn rule(&self, page: u32, offset: u64) -> Option<[u8; abi::RULE_BYTES]> {
+        let arrays = self.arrays.get_or_init(|| {
+            let pages = self.tables.map_array("pages", size_of::<Page>()).ok()?;
+            Some((pages, self.tables.map_array("rules", abi::RULE_BYTES).ok()?))
+        });
+        let (pages, rules) = arrays.as_ref()?;
+        let at = page as usize * size_of::<Page>();
+        let (first_row, count) = (pages.u32(at)?, pages.u32(at + 4)?);
+        let (bank, first) = (first_row >> 16, first_row & 0xffff);
+        let mut banks = self.banks.borrow_mut();
+        let bank = banks.entry(bank).or_insert_with(|| {
+            let fd = self.tables.banks.get(bank as usize)?;
+            Shared::map(fd.as_fd(), BANK_BYTES, false, "a bank").ok()
+        });
+        let bank = bank.as_ref()?;
+        let row = |index: u32| bank.u32((first + index) as usize * 4);
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if u64::from(row(middle)? >> 16) <= offset & 0xffff {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let number = low.checked_sub(1).map_or(Some(0), |last| row(last).map(|row| row & 0xffff))?;
+        let mut bytes = [0; abi::RULE_BYTES];
+        for (index, four) in bytes.chunks_exact_mut(4).enumerate() {
+            four.copy_from_slice(&rules.u32(number as usize * abi::RULE_BYTES + index * 4)?.to_ne_bytes());
+        }
+        Some(bytes)
     }
 }
 

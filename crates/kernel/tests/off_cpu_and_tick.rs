@@ -38,6 +38,8 @@ fn config(target: Target) -> Config {
             tick_keep: 0,
             waits_max: 0,
             step: 0,
+            deferred: 0,
+            reserved: 0,
         },
         tick: None,
         off_cpu: None,

@@ -9,6 +9,7 @@
 
 mod cache;
 mod debt;
+mod deferred;
 mod error;
 mod interpreted;
 mod library;

@@ -40,10 +40,16 @@ pub(crate) struct Counts {
 /// Objects that wait, as many as are compared to find the most wanted: each comparison is a system call.
 const COMPARED_MAX: usize = 16;
 
+/// Banks made at a time, at least.
+const BANKS_AT_ONCE: u64 = 4;
+
 /// An object with a table in the kernel.
 #[derive(Debug)]
 struct Shelved {
+    /// First index in the kernel's map and how many.
     pages: (u32, u32),
+    /// Number of the first one.
+    page_base: u32,
     /// (bank, first row, rows).
     runs: Vec<(u32, u32, u32)>,
     rules: Vec<u16>,
@@ -61,6 +67,17 @@ struct Waiting {
 
 /// Why an object has no table.
 type Reason = String;
+
+/// What is known about an object's code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Known {
+    /// It has no table.
+    Nothing,
+    /// It has none yet.
+    NotYet,
+    /// Its code pages from number `base` on lie in the kernel's map from index `first` on.
+    Pages { first: u32, base: u32, count: u32 },
+}
 
 /// All tables.
 #[derive(Debug)]
@@ -82,6 +99,7 @@ pub(crate) struct Library {
     /// Objects that are interpreters.
     languages: HashMap<ObjectKey, Interpreter>,
     next_id: u32,
+    changes: u64,
     counts: Counts,
 }
 
@@ -107,6 +125,7 @@ impl Library {
             workshop: Workshop::open(Cache::open(), layouts()).map_err(Error::no_thread)?,
             languages: HashMap::new(),
             next_id: 1,
+            changes: 0,
             counts: Counts::default(),
         })
     }
@@ -119,6 +138,22 @@ impl Library {
     /// Why an object has no table, if it has none.
     pub fn why_without(&self, key: &ObjectKey) -> Option<&str> {
         self.without.get(key).map(String::as_str)
+    }
+
+    /// What is known about an object's code.
+    pub fn known(&self, key: &ObjectKey) -> Known {
+        match self.shelved.get(key) {
+            Some(shelved) => {
+                Known::Pages { first: shelved.pages.0, base: shelved.page_base, count: shelved.pages.1 }
+            }
+            None if self.without.contains_key(key) => Known::Nothing,
+            None => Known::NotYet,
+        }
+    }
+
+    /// Changes each time that something new is known about an object.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The interpreter that an object is.
@@ -242,11 +277,12 @@ impl Library {
             state: ObjectState::Ready as u32,
             first_page: shelved.pages.0,
             pages: shelved.pages.1,
-            page_base: table.rows.first().map_or(0, |row| row.offset >> 16),
+            page_base: shelved.page_base,
             interpreter: shelved.interpreter,
             ..kernel.object(&key).unwrap_or_default()
         };
         self.next_id += 1;
+        self.changes += 1;
         kernel.put_object(&key, &object)?;
         self.counts.rows += shelved.rows;
         self.shelved.insert(key, shelved);
@@ -260,6 +296,7 @@ impl Library {
             ..kernel.object(&key).unwrap_or_default()
         };
         self.next_id += 1;
+        self.changes += 1;
         self.without.insert(key, reason);
         Ok(kernel.put_object(&key, &object)?)
     }
@@ -280,6 +317,7 @@ impl Library {
     fn try_shelve(&mut self, table: &Table, kernel: &mut Tables<'_>) -> Result<Option<Shelved>> {
         let mut shelved = Shelved {
             pages: (0, 0),
+            page_base: 0,
             runs: vec![],
             rules: vec![],
             interpreter: 0,
@@ -299,6 +337,11 @@ impl Library {
             return Ok(None);
         };
         shelved.pages = (first_page, count);
+        shelved.page_base = page_base;
+        let free: u64 = self.banks.iter().map(|bank| u64::from(bank.free())).sum();
+        let missing = (table.rows.len() as u64 + u64::from(count)).saturating_sub(free);
+        // Some more than are needed now: it takes 10 ms, however many they are.
+        self.add_banks(missing.div_ceil(abi::BANK_ROWS.into()).next_multiple_of(BANKS_AT_ONCE), kernel)?;
         let mut pages = vec![abi::Page::default(); count as usize];
         let mut writes: HashMap<u32, Vec<(u32, Vec<u32>)>> = HashMap::new();
         for page in table.pages() {
@@ -363,13 +406,21 @@ impl Library {
                 return Ok(Some((bank as u32, at)));
             }
         }
-        if self.banks.len() as u32 >= self.room.banks.min(abi::BANKS) {
-            return Ok(None);
+        let before = self.banks.len();
+        self.add_banks(1, kernel)?;
+        let fresh = self.banks.get_mut(before);
+        Ok(fresh.and_then(|ranges| ranges.take(rows)).map(|at| (before as u32, at)))
+    }
+
+    /// Makes so many banks, or as many as there is room for.
+    fn add_banks(&mut self, count: u64, kernel: &mut Tables<'_>) -> Result<()> {
+        let room = self.room.banks.min(abi::BANKS).saturating_sub(self.banks.len() as u32);
+        let count = count.min(room.into()) as u32;
+        if count > 0 {
+            kernel.add_banks(count)?;
+            self.banks.extend((0..count).map(|_| Ranges::new(0, abi::BANK_ROWS)));
         }
-        kernel.add_bank()?;
-        self.banks.push(Ranges::new(0, abi::BANK_ROWS));
-        let bank = self.banks.len() - 1;
-        Ok(self.banks[bank].take(rows).map(|at| (bank as u32, at)))
+        Ok(())
     }
 
     /// Forgets up to `count` objects, those used longest ago first. How many it were.

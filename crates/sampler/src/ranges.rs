@@ -50,7 +50,6 @@ impl Ranges {
     }
 
     /// How many numbers are free.
-    #[cfg(test)]
     pub fn free(&self) -> u32 {
         self.free.iter().map(|&(_, length)| length).sum()
     }

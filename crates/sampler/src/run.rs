@@ -1,6 +1,7 @@
 //! One run, from the first event to the finished profile.
 
-use crate::debt::debt;
+use crate::debt::{debt, interpreter_debt};
+use crate::deferred::Deferred;
 use crate::error::{Error, Result};
 use crate::interpreted::Interpreters;
 use crate::library::{Library, Room};
@@ -35,12 +36,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Processes followed at a time: those asked for and what they create.
 const FOLLOWED_PROCESSES: u32 = 16_384;
 
-/// Time that is waited for objects that are being prepared: their next stacks will be whole. Samples wait in the ring meanwhile.
-const WORK: Duration = Duration::from_millis(50);
-/// The same with a budget: preparing takes as long as the budget makes it take.
-const WORK_IN_BUDGET: Duration = Duration::from_millis(5);
+/// Time that is waited for objects that are being prepared. Samples wait in the ring meanwhile, so it is short: a process that ends cannot
+/// be asked any more.
+const WORK: Duration = Duration::from_millis(3);
 /// Longest sleep while an object is being prepared.
-const NAP_AT_WORK: Duration = Duration::from_millis(20);
+const NAP_AT_WORK: Duration = Duration::from_millis(10);
+/// Time for what is being prepared when the run is over: walks wait for it.
+const WORK_AT_END: Duration = Duration::from_secs(2);
 /// The same before sampling starts.
 const WORK_AT_START: Duration = Duration::from_millis(100);
 /// The same where a command or processes are named: what they need is needed at once.
@@ -77,6 +79,7 @@ pub struct Run {
     library: Library,
     interpreters: Interpreters,
     stacks: Stacks,
+    deferred: Deferred,
     steering: Steering,
     /// Walks that are saved, if that was asked for.
     saving: Option<Saving>,
@@ -185,6 +188,8 @@ impl Run {
             tick_keep: 0,
             waits_max: 0,
             step: 0,
+            deferred: 1,
+            reserved: 0,
         };
         let config = Config {
             target: kernel_target,
@@ -237,6 +242,7 @@ impl Run {
             library: Library::new(room(&memory))?,
             interpreters: Interpreters::default(),
             stacks: Stacks::default(),
+            deferred: Deferred::new(memory.deferred_bytes as usize),
             steering,
             saving,
             clock,
@@ -442,6 +448,7 @@ impl Run {
         self.sampler.stop()?;
         let duration_ns = self.started.elapsed().as_nanos() as u64;
         self.drain()?;
+        self.finish_deferred()?;
         let counters = self.sampler.counters();
         let seen = self.observed();
         self.steering.last(&seen);
@@ -489,6 +496,7 @@ impl Run {
         }
         notes.extend(self.library.remarks().iter().cloned());
         notes.extend(self.interpreters.remarks());
+        notes.extend(interpreter_debt(&self.stacks));
         if counters.objects_unannounced > 0 {
             notes.push(format!(
                 "{} stacks ended in files that could not be announced: no room",
@@ -602,7 +610,8 @@ impl Run {
 
     /// Takes everything that waits, and prepares files that are new.
     fn drain(&mut self) -> Result<()> {
-        let told = self.take_all()?;
+        let mut told = self.take_all()?;
+        told.extend(self.deferred.unknown_processes());
         let may_work = self.steering.controls().is_none_or(|controls| controls.work_ns > 0);
         if !told.is_empty() && may_work {
             let before_ns = os::thread_cpu_ns();
@@ -611,23 +620,56 @@ impl Run {
         }
         if self.library.is_busy() {
             let limit = match self.steering.controls() {
-                None => WORK,
-                Some(controls) if controls.work_ns > 0 => WORK_IN_BUDGET,
-                Some(_) => Duration::ZERO,
+                Some(controls) if controls.work_ns == 0 => Duration::ZERO,
+                _ => WORK,
             };
             let before_ns = os::thread_cpu_ns();
             self.library.work(&mut self.sampler.tables(), &mut self.processes, limit)?;
             self.steering.spent.objects_ns += os::thread_cpu_ns() - before_ns;
         }
+        self.walk_deferred(false);
+        let room = u32::from(may_work && self.deferred.has_room());
+        if self.live.deferred != room {
+            self.live.deferred = room;
+            self.sampler.set_live(&self.live)?;
+        }
         Ok(())
     }
 
-    /// Has the files of these processes announced: one with an unknown file has others, most likely, and each would cost a stack.
+    /// Ends the walks that waited for tables which are there now; `finally`: all, as far as they go.
+    fn walk_deferred(&mut self, finally: bool) {
+        if self.deferred.is_empty() {
+            return;
+        }
+        let before_ns = os::thread_cpu_ns();
+        let (stacks, library) = (&mut self.stacks, &self.library);
+        let (processes, interpreters) = (&mut self.processes, &mut self.interpreters);
+        let depth = self.live.user_frames_max as usize;
+        self.deferred.walk(library, &self.sampler.tables(), depth, finally, |record| {
+            stacks.add(record, processes, interpreters, library);
+        });
+        self.steering.spent.objects_ns += os::thread_cpu_ns() - before_ns;
+    }
+
+    /// Ends all walks that still wait, those of short runs above all.
+    fn finish_deferred(&mut self) -> Result<()> {
+        let limit = if self.steering.controls().is_some() { WORK } else { WORK_AT_END };
+        let began = Instant::now();
+        while !self.deferred.is_empty() && self.library.is_busy() && began.elapsed() < limit {
+            let rest = limit.saturating_sub(began.elapsed());
+            self.library.work(&mut self.sampler.tables(), &mut self.processes, rest.min(NAP_AT_WORK))?;
+            self.walk_deferred(false);
+        }
+        self.walk_deferred(true);
+        Ok(())
+    }
+
+    /// Asks for the mappings of these processes, which has their files announced: one with an unknown file has others, most likely, and
+    /// each would cost a stack.
     fn announce(&mut self, pids: impl IntoIterator<Item = u32>) -> Result<()> {
         for pid in pids {
-            if !self.sampler.announce_mappings(pid)? {
-                return Ok(());
-            }
+            let mappings = self.sampler.mappings(pid)?;
+            self.deferred.learn(pid, mappings);
         }
         self.take_all().map(drop)
     }
@@ -638,11 +680,12 @@ impl Run {
         self.sampler.collect()?;
         let (processes, stacks, library) = (&mut self.processes, &mut self.stacks, &mut self.library);
         let interpreters = &mut self.interpreters;
-        let saving = &mut self.saving;
+        let (saving, deferred) = (&mut self.saving, &mut self.deferred);
         let mut told = BTreeSet::new();
         interpreters.next_round();
         self.sampler.take(|bytes| match abi::entry_of(bytes) {
             Some(entry::STACK) => match Record::parse(bytes) {
+                Some(record) if deferred.take(&record) => {}
                 Some(record) => {
                     if let Some(saving) = saving.as_mut() {
                         saving.stack(&record, library);
@@ -652,8 +695,11 @@ impl Run {
                 None => stacks.malformed += 1,
             },
             Some(entry::FAILED) => {
-                if let (Some(saving), Some(failed)) = (saving.as_mut(), abi::Failed::parse(bytes)) {
-                    saving.began(failed);
+                if let Some(began) = abi::Failed::parse(bytes) {
+                    if let Some(saving) = saving.as_mut() {
+                        saving.began(began.clone());
+                    }
+                    deferred.began(began);
                 }
             }
             Some(entry::OBJECT) => {

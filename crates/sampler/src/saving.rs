@@ -3,16 +3,15 @@
 //! The kernel sends what a walk began with right before the stack itself. Both are joined here and kept until the run is over; then the
 //! rows of the code pages that the walk touched are added, object by object.
 
+use crate::deferred::{native_frames, registers};
 use crate::error::{Error, Result};
 use crate::library::Library;
 use crate::request::Save;
 use crate::stacks::file_key;
-use lightfoot_kernel::abi::{Failed, ObjectKey, Record, Segment, VDSO_DEVICE, frame};
+use lightfoot_kernel::abi::{Failed, ObjectKey, Record, Segment, VDSO_DEVICE};
 use lightfoot_kernel::sampler::SaveWalks;
 use lightfoot_process::Processes;
-use lightfoot_unwind::{
-    Arch, Frame, Frozen, FrozenMapping, Options, Outcome, ReadAt, Registers, State, Table, Walked,
-};
+use lightfoot_unwind::{Arch, Frozen, FrozenMapping, Options, Outcome, ReadAt, State, Table, Walked};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -91,7 +90,8 @@ impl Saving {
         let Some(began) = self.begun.remove(&header.stack) else { return };
         let Some(outcome) = Outcome::ALL.get(header.outcome as usize).copied() else { return };
         let segments: Vec<Segment> = record.segments().collect();
-        let frames = native_frames(record);
+        let words: Vec<u64> = record.user().collect();
+        let frames = native_frames(&words);
         if frames.is_empty() {
             // No user part: the task was on its way out, or into a new program.
             return;
@@ -182,34 +182,6 @@ impl Saving {
         note += ": they hold stack memory, which may contain secrets";
         [Some(note), trouble].into_iter().flatten().collect()
     }
-}
-
-fn native_frames(record: &Record<'_>) -> Vec<Frame> {
-    let mut frames = Vec::new();
-    let mut words = record.user();
-    while let Some(word) = words.next() {
-        match (word >> 56) as u8 {
-            kind @ (frame::RETURN | frame::EXACT) => {
-                frames.push(Frame { address: word & frame::ADDRESS, exact: kind == frame::EXACT });
-            }
-            frame::GC => {}
-            _ => {
-                words.next();
-            }
-        }
-    }
-    frames
-}
-
-fn registers(began: &Failed) -> Registers {
-    let mut general = [0; 32];
-    if cfg!(target_arch = "aarch64") {
-        (general[30], general[0]) = (began.registers[0], began.registers[1]);
-        (general[29], general[31]) = (began.fp, began.sp);
-    } else {
-        general[..16].copy_from_slice(&began.registers);
-    }
-    Registers { ip: began.ip, general }
 }
 
 fn mapping(segment: &Segment, library: &Library) -> FrozenMapping {

@@ -47,6 +47,8 @@ pub(crate) struct Stack {
     pub weight_ns: u64,
     /// Why the thread did not run, if it did not.
     pub wait: Wait,
+    /// What went wrong with an interpreter's frames, see [`lightfoot_kernel::abi::interpreter_outcome`].
+    pub interpreter_outcome: u32,
     /// What the outermost frame lies in, where it is not complete and that is known.
     pub ended_in: Option<ObjectKey>,
     start: u32,
@@ -144,6 +146,7 @@ impl Stacks {
             count: u64::from(header.count),
             weight_ns: header.weight_ns,
             wait,
+            interpreter_outcome: header.interpreter_outcome,
             ended_in,
             start,
             kernel,

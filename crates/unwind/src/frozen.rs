@@ -3,8 +3,7 @@
 
 use crate::coding::{self, DecodeError, Writer};
 use crate::walk::{
-    Frame, Knowledge, Mapping, Mappings, Memory, NoMapping, Outcome, Registers, Step, Walked, walk,
-    walk_noting,
+    Code, Frame, Knowledge, Mappings, Memory, NoMapping, Outcome, Registers, Step, Walked, walk, walk_noting,
 };
 use crate::{Arch, Row, Rule, Table};
 use std::cell::{Cell, RefCell};
@@ -74,16 +73,17 @@ impl Memory for Frozen {
 }
 
 impl Mappings for Frozen {
-    fn find(&self, address: u64) -> Result<Mapping<'_>, NoMapping> {
+    fn find(&self, address: u64) -> Result<Code, NoMapping> {
         let found = self.mappings.iter().find(|m| (m.start..m.end).contains(&address));
         let mapping = found.ok_or(NoMapping::NotMapped)?;
         let knowledge = match (mapping.state, self.tables.get(mapping.table)) {
-            (State::Ready, Some(table)) => Knowledge::Rows(table),
+            (State::Ready, Some(table)) => {
+                Knowledge::Rule(table.rule_at((address - mapping.start).wrapping_add(mapping.file_offset)))
+            }
             (State::NotYet, _) => Knowledge::NotYet,
             _ => Knowledge::Nothing,
         };
-        let FrozenMapping { start, file_offset, is_file, .. } = *mapping;
-        Ok(Mapping { start, file_offset, is_file, knowledge })
+        Ok(Code { is_file: mapping.is_file, knowledge })
     }
 }
 
@@ -146,7 +146,7 @@ struct Noting<'a> {
 }
 
 impl Mappings for Noting<'_> {
-    fn find(&self, address: u64) -> Result<Mapping<'_>, NoMapping> {
+    fn find(&self, address: u64) -> Result<Code, NoMapping> {
         self.asked.borrow_mut().push(address);
         self.frozen.find(address)
     }

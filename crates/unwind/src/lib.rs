@@ -38,8 +38,7 @@ pub use frozen::{Agreement, Frozen, FrozenMapping, State, compare, replay};
 pub use rule::{CfaKind, Rule, Saved};
 pub use table::{Page, Row, Stats, Table};
 pub use walk::{
-    Frame, Knowledge, Mapping, Mappings, Memory, NoMapping, Outcome, Registers, Step, Walked, walk,
-    walk_noting,
+    Code, Frame, Knowledge, Mappings, Memory, NoMapping, Outcome, Registers, Step, Walked, walk, walk_noting,
 };
 
 /// What building a table may cost.

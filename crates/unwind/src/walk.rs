@@ -1,7 +1,7 @@
 //! The walk through a stack, in user space: the reference for `bpf/walk.h`. Both apply the same rules in the same order and end with the
 //! same outcomes.
 
-use crate::{Arch, CfaKind, Rule, Saved, Table};
+use crate::{Arch, CfaKind, Rule, Saved};
 
 /// How a stack ended.
 pub use lightfoot_model::StackOutcome as Outcome;
@@ -40,28 +40,24 @@ pub trait Memory {
     fn word(&self, address: u64) -> Option<u64>;
 }
 
-/// What is known about the code of a mapping.
-#[derive(Clone, Copy, Debug)]
-pub enum Knowledge<'a> {
-    /// Rows of its object.
-    Rows(&'a Table),
+/// What is known about some code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Knowledge {
+    /// The rule of its object's rows; [`Rule::NONE`] if they say nothing about this code.
+    Rule(Rule),
     /// Its object is not prepared yet.
     NotYet,
     /// It has no object, or the object has no table.
     Nothing,
 }
 
-/// An executable mapping.
-#[derive(Clone, Copy, Debug)]
-pub struct Mapping<'a> {
-    /// First address.
-    pub start: u64,
-    /// File offset of `start`, in bytes.
-    pub file_offset: u64,
+/// What lies at an address of an executable mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Code {
     /// Whether a file is mapped: false for code made at run time and for the vDSO.
     pub is_file: bool,
-    /// What is known about its code.
-    pub knowledge: Knowledge<'a>,
+    /// What is known about it.
+    pub knowledge: Knowledge,
 }
 
 /// An address that no mapping was found for.
@@ -75,11 +71,11 @@ pub enum NoMapping {
 
 /// The executable mappings of the thread's process.
 pub trait Mappings {
-    /// The one that holds an address.
+    /// The code at an address.
     ///
     /// # Errors
     /// There is none, or that cannot be told.
-    fn find(&self, address: u64) -> Result<Mapping<'_>, NoMapping>;
+    fn find(&self, address: u64) -> Result<Code, NoMapping>;
 }
 
 /// Walks a stack of at most `frames_max` frames.
@@ -176,8 +172,8 @@ impl Walker<'_> {
     ) -> Result<(), Outcome> {
         let lookup = self.ip.wrapping_sub(u64::from(!self.exact));
         let frame = Frame { address: self.ip, exact: self.exact };
-        let mapping = match mappings.find(lookup) {
-            Ok(mapping) => mapping,
+        let code = match mappings.find(lookup) {
+            Ok(code) => code,
             Err(missing) => {
                 // An address that is no code's is no frame, but for the leaf: the program may have jumped there.
                 if !self.started && frames.len() < frames_max {
@@ -191,10 +187,8 @@ impl Walker<'_> {
             }
         };
         self.guessed = false;
-        let rule = match mapping.knowledge {
-            Knowledge::Rows(table) => {
-                table.rule_at(lookup.wrapping_sub(mapping.start).wrapping_add(mapping.file_offset))
-            }
+        let rule = match code.knowledge {
+            Knowledge::Rule(rule) => rule,
             Knowledge::NotYet | Knowledge::Nothing => Rule::NONE,
         };
         if frames.len() >= frames_max {
@@ -202,10 +196,10 @@ impl Walker<'_> {
         }
         frames.push(frame);
         note(Step { frame, sp: self.sp, fp: self.fp_known.then_some(self.fp), rule });
-        match mapping.knowledge {
+        match code.knowledge {
             _ if rule.cfa != CfaKind::None => self.apply(&rule, lookup),
             Knowledge::NotYet => Err(Outcome::NoRowsYet),
-            _ if mapping.is_file => {
+            _ if code.is_file => {
                 // Code that its file says nothing about: perhaps it keeps frame pointers. What comes next will tell.
                 self.follow_frame_pointer(Outcome::NoRows, false)?;
                 self.guessed = true;
