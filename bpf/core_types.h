@@ -178,6 +178,17 @@ struct mm_struct___rb {
 	struct rb_root mm_rb;
 };
 
+/* CONFIG_PER_VMA_LOCK: changes with each change of the mappings. A number since Linux 6.4, a sequence count since 6.14. */
+struct mm_struct___number {
+	int mm_lock_seq;
+};
+struct sequence {
+	unsigned int sequence;
+};
+struct mm_struct___sequence {
+	struct sequence mm_lock_seq;
+};
+
 #if defined(__TARGET_ARCH_x86)
 struct thread_struct {
 	unsigned long fsbase;

@@ -214,7 +214,67 @@ static __always_inline void enter_segment(__u32 slot, struct scratch *s, struct 
 			announce(slot, at, (__u64)file);
 		}
 	}
-	w->hash = mix(mix(w->hash, segment->start), key.inode ^ key.generation);
+}
+
+/* The walk passes through segment `at` for the first time: a part of what makes its stack another one. */
+static __always_inline void meet_segment(struct scratch *s, __u32 at)
+{
+	struct lf_segment *segment = &s->segments[at & (LF_MAX_SEGMENTS - 1)];
+	struct walk *w = &s->walk;
+
+	w->met |= 1U << (at & (LF_MAX_SEGMENTS - 1));
+	w->hash = mix(mix(w->hash, segment->start), segment->inode ^ segment->generation);
+}
+
+/* Segments that are kept from one walk to the next, at most: there must be room for those of the next one. */
+#define SEGMENTS_KEPT (LF_MAX_SEGMENTS / 2)
+/* And how long: user space wants to know which objects are in use. */
+#define SEGMENTS_KEPT_NS 1000000000ULL
+
+/* A number that changes with the mappings of a process; 0 if the kernel has none, or is changing them. */
+static __always_inline __u32 mappings_version(struct mm_struct *mm)
+{
+	struct mm_struct___sequence *sequence = (void *)mm;
+	struct mm_struct___number *number = (void *)mm;
+	__u32 version = 0;
+
+	if (bpf_core_field_exists(sequence->mm_lock_seq.sequence)) {
+		version = BPF_CORE_READ(sequence, mm_lock_seq.sequence);
+		return version & 1 ? 0 : version;
+	}
+	if (bpf_core_field_exists(number->mm_lock_seq))
+		version = BPF_CORE_READ(number, mm_lock_seq);
+	return version;
+}
+
+/* Begins a walk with the segments of the one before in this slot, if they are those of the same process and nothing has changed. */
+static __always_inline void reuse_segments(struct scratch *s)
+{
+	struct segments_of *of = &s->segments_of;
+	struct walk *w = &s->walk;
+	__u32 zero = 0, version = mappings_version((void *)w->mm);
+	__u64 *changes = bpf_map_lookup_elem(&objects_changed, &zero), now_changes = changes ? *changes : 0;
+
+	w->met = 0;
+	w->segments = 0;
+	if (version && version == of->lock_seq && w->mm == of->mm && s->record.process_start_ns == of->process_start_ns &&
+	    s->record.exec_id == of->exec_id && now_changes == of->changes && of->segments <= SEGMENTS_KEPT &&
+	    w->now_ns - of->since_ns < SEGMENTS_KEPT_NS) {
+		w->segments = of->segments;
+		return;
+	}
+	of->lock_seq = version;
+	of->mm = w->mm;
+	of->process_start_ns = s->record.process_start_ns;
+	of->exec_id = s->record.exec_id;
+	of->changes = now_changes;
+	of->since_ns = w->now_ns;
+}
+
+/* Keeps them for the next walk, unless one of them is being prepared: who asks for it is counted. */
+static __always_inline void keep_segments(struct scratch *s)
+{
+	s->segments_of.segments = s->walk.outcome == LF_NO_ROWS_YET ? LF_MAX_SEGMENTS : s->walk.segments;
 }
 
 /* The mapping (struct vm_area_struct *) that `address` lies in or below; 0 if there is none or it cannot be read. */
@@ -269,6 +329,8 @@ __noinline int find_segment(__u32 slot, __u64 address)
 	for (__u32 i = 0; i < LF_MAX_SEGMENTS && i < known; i++)
 		if (address >= s->segments[i].start && address < s->segments[i].end) {
 			w->segment = i;
+			if (!(w->met & (1U << i)))
+				meet_segment(s, i);
 			return FOUND;
 		}
 
@@ -291,6 +353,7 @@ __noinline int find_segment(__u32 slot, __u64 address)
 	__u32 at = known < LF_MAX_SEGMENTS ? known : LF_MAX_SEGMENTS - 1;
 
 	enter_segment(slot, s, vma, at);
+	meet_segment(s, at);
 	w->segments = at + 1;
 	w->segment = at;
 	return FOUND;

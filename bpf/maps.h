@@ -104,6 +104,14 @@ struct {
 	__array(values, struct bank_map);
 } banks SEC(".maps");
 
+/* Counts the changes that user space makes to `objects`: what was read of it before holds as long as this is the same. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} objects_changed SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 64);
@@ -146,6 +154,8 @@ struct walk {
 	__u32 outcome;
 	__u32 segments;
 	__u32 segment; /* the last that was found */
+	__u32 met;     /* bits of the segments that this walk passed through */
+	__u32 reserved;
 	__u32 pid;
 	__u32 interpreter_outcome;
 	__u32 searched; /* rules found by search */
@@ -180,6 +190,20 @@ struct rule_cache {
 	__u16 rules[CACHE_SLOTS];
 };
 
+/*
+ * What makes the segments of the last walk those of the next one, too: the same program of the same process with the same mappings, and
+ * nothing new about their files.
+ */
+struct segments_of {
+	__u64 process_start_ns;
+	__u64 exec_id;
+	__u64 mm;
+	__u64 changes; /* in objects_changed */
+	__u64 since_ns;
+	__u32 lock_seq;
+	__u32 segments;
+};
+
 struct scratch {
 	struct lf_record record;
 	__u64 words[MAX_WORDS + LF_MAX_SEGMENTS * SEGMENT_WORDS];
@@ -187,6 +211,7 @@ struct scratch {
 	struct segment_table tables[LF_MAX_SEGMENTS];
 	struct walk walk;
 	struct walk start; /* what the walk began with: sent if it cannot be ended here */
+	struct segments_of segments_of;
 	struct rule_cache cache;
 	__u64 node[32]; /* of the tree of mappings */
 	struct lf_object_seen seen;

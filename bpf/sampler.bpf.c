@@ -279,11 +279,14 @@ static __always_inline void take_user_frames(__u32 slot, struct scratch *s)
 	w->searched = 0;
 	w->cached = 0;
 	w->vdso = (__u64)BPF_CORE_READ(mm, context.vdso);
+	reuse_segments(s);
 	s->start = *w;
 	walk_stack(slot);
+	keep_segments(s);
 	if (w->outcome > LF_TRUNCATED && in_execve((void *)w->task)) {
 		w->at = k;
 		w->segments = 0;
+		s->segments_of.segments = LF_MAX_SEGMENTS;
 		w->hash = hash;
 		w->outcome = LF_COMPLETE;
 		w->flags &= ~WALK_USER_PART;

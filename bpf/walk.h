@@ -418,7 +418,7 @@ __noinline int walk_frame(__u32 slot)
 	struct lf_segment *current = &s->segments[w->segment & (LF_MAX_SEGMENTS - 1)];
 	int found = FOUND;
 
-	if (!w->segments || lookup < current->start || lookup >= current->end)
+	if (!w->met || lookup < current->start || lookup >= current->end)
 		found = find_segment(slot, lookup);
 	if (found != FOUND) {
 		/* An address that is no code's is no frame, but for the leaf: the program may have jumped there. */

@@ -146,7 +146,8 @@ impl<'a> Tables<'a> {
     /// # Errors
     /// What libbpf says if there is no room.
     pub fn put_object(&self, key: &ObjectKey, object: &abi::Object) -> Result<()> {
-        self.update("objects", plain_bytes(key), plain_bytes(object))
+        self.update("objects", plain_bytes(key), plain_bytes(object))?;
+        self.objects_changed()
     }
 
     /// What the kernel side knows about an object: its use above all.
@@ -171,9 +172,19 @@ impl<'a> Tables<'a> {
     /// # Errors
     /// What libbpf says if it is not there.
     pub fn remove_object(&self, key: &ObjectKey) -> Result<()> {
-        map(self.object, "objects")?
-            .delete(plain_bytes(key))
-            .map_err(|e| Error::libbpf("cannot remove an object from the BPF map objects", e, String::new()))
+        map(self.object, "objects")?.delete(plain_bytes(key)).map_err(|e| {
+            Error::libbpf("cannot remove an object from the BPF map objects", e, String::new())
+        })?;
+        self.objects_changed()
+    }
+
+    /// What the programs keep of objects from one walk to the next holds no more.
+    fn objects_changed(&self) -> Result<()> {
+        const NAME: &str = "objects_changed";
+        let key = 0u32.to_ne_bytes();
+        let value = map(self.object, NAME)?.lookup(&key, MapFlags::ANY).ok().flatten();
+        let count = value.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?))).unwrap_or(0);
+        self.update(NAME, &key, &(count + 1).to_ne_bytes())
     }
 
     /// Returns when no program can be reading any more what was removed before. Takes some 10 ms of waiting.
