@@ -162,7 +162,7 @@ struct lf_live {
 	__u32 waits_max;       /* off-CPU: samples on each CPU until `step` changes, further ones are throttled; 0: no limit */
 	__u64 step;            /* changes each time user space looks */
 	__u32 deferred;        /* 1: walks that end in a file which is not prepared yet are sent (lf_failed), to be ended by user space */
-	__u32 reserved;
+	__u32 prompt;          /* a stack with an interpreter's frames wakes user space if that last was 1/prompt of its process's age ago; 0: never */
 };
 _Static_assert(sizeof(struct lf_live) == 48, "keep in step with abi.rs");
 
@@ -204,6 +204,10 @@ enum lf_slot {
 	LF_SLOTS = 3,
 };
 
+/* Buckets of run times: four to each power of two from 256 ns on; the first and the last have what lies beyond. */
+#define LF_RUN_TIMES 64
+#define LF_RUN_TIMES_FROM 8 /* 2^8 ns */
+
 /* Rows by CPU * LF_SLOTS + slot, written by that CPU and slot only. All in samples unless said. */
 struct lf_counters {
 	__u64 fired;
@@ -233,8 +237,9 @@ struct lf_counters {
 	__u64 truncated;           /* stacks cut at the depth in lf_live or LF_MAX_USER_FRAMES */
 	__u64 follow_events;       /* times that on_fork and on_exit ran; added to atomically */
 	__u64 reserved[6];
+	__u64 run_times[LF_RUN_TIMES]; /* samples recorded, by what each cost: see run_time() */
 };
-_Static_assert(sizeof(struct lf_counters) == 256, "keep in step with abi.rs");
+_Static_assert(sizeof(struct lf_counters) == 768, "keep in step with abi.rs");
 
 /* What a ring entry is; its first word. */
 enum lf_entry {

@@ -212,6 +212,7 @@ struct scratch {
 	struct walk walk;
 	struct walk start; /* what the walk began with: sent if it cannot be ended here */
 	struct segments_of segments_of;
+	__u64 prompted_ns; /* when a stack last woke user space because of lf_live::prompt */
 	struct rule_cache cache;
 	__u64 node[32]; /* of the tree of mappings */
 	struct lf_object_seen seen;
@@ -244,4 +245,25 @@ static __always_inline __u64 mix(__u64 hash, __u64 value)
 {
 	hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
 	return hash ^ (hash >> 32);
+}
+
+/* Books the run of a program that began at `start`; with the counter as it was then, which tells whether it recorded a sample. */
+static __always_inline void book_run(struct lf_counters *c, __u64 start, __u64 recorded)
+{
+	__u64 ns = bpf_ktime_get_ns() - start, rest = ns;
+	__u32 power = 0, bucket = 0;
+
+	c->run_ns += ns;
+	if (c->recorded == recorded)
+		return;
+	for (int step = 16; step; step /= 2)
+		if (rest >> step) {
+			rest >>= step;
+			power += step;
+		}
+	if (power >= LF_RUN_TIMES_FROM)
+		bucket = (power - LF_RUN_TIMES_FROM) * 4 + ((ns >> (power - 2)) & 3);
+	if (bucket >= LF_RUN_TIMES)
+		bucket = LF_RUN_TIMES - 1;
+	c->run_times[bucket & (LF_RUN_TIMES - 1)]++;
 }

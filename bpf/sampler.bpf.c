@@ -110,6 +110,27 @@ static __always_inline __u64 wakeup_flag(void)
 	return bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) >= config.wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 }
 
+/*
+ * An interpreter's frames get their names from the memory of the process, which may be gone soon: the younger it is, the sooner user
+ * space has to look. In the life of a process that are prompt * ln(age at its end / age at its first stack) times at most.
+ */
+static __always_inline __u64 wakeup_flag_for(struct scratch *s)
+{
+	__u32 zero = 0;
+
+	if (s->walk.interpreter_frame) {
+		struct lf_live *now = bpf_map_lookup_elem(&live, &zero);
+		__u32 prompt = now ? now->prompt : 0;
+		__u64 age_ns = bpf_ktime_get_boot_ns() - s->record.process_start_ns;
+
+		if (prompt && s->record.time_ns - s->prompted_ns >= age_ns / prompt) {
+			s->prompted_ns = s->record.time_ns;
+			return BPF_RB_FORCE_WAKEUP;
+		}
+	}
+	return wakeup_flag();
+}
+
 /* Sends the record; false if the ring is full. */
 static __always_inline bool send(struct scratch *s, struct lf_counters *c, __u64 wakeup)
 {
@@ -350,7 +371,7 @@ static __always_inline void record(__u32 slot, struct scratch *s, struct lf_coun
 			r->weight_ns = 0;
 			if (is_saved(r->outcome))
 				send_start(slot);
-			if (!send(s, c, wakeup_flag())) {
+			if (!send(s, c, wakeup_flag_for(s))) {
 				bpf_map_delete_elem(&counts, &hash);
 				c->lost++;
 				return;
@@ -366,7 +387,7 @@ static __always_inline void record(__u32 slot, struct scratch *s, struct lf_coun
 	}
 	if (is_saved(r->outcome))
 		send_start(slot);
-	if (send(s, c, wakeup_flag()))
+	if (send(s, c, wakeup_flag_for(s)))
 		c->recorded++;
 	else
 		c->lost++;
@@ -420,7 +441,7 @@ int on_sample(struct bpf_perf_event_data *ctx)
 
 	if (!c) /* cannot be: there is a row for every possible CPU */
 		return 0;
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns(), recorded = c->recorded;
 	__u32 zero = 0;
 	struct lf_live *l = bpf_map_lookup_elem(&live, &zero);
 	__u64 weight_ns = l ? l->period_ns : 0;
@@ -434,7 +455,7 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	c->last_fired_ns = now;
 	c->fired++;
 	sample(ctx, c, now, weight_ns);
-	c->run_ns += bpf_ktime_get_ns() - now;
+	book_run(c, now, recorded);
 	return 0;
 }
 

@@ -205,11 +205,11 @@ int on_tick(__u64 *ctx)
 	}
 	if (keep)
 		weight_ns = (weight_ns << 32) / keep;
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns(), recorded = c->recorded;
 
 	c->fired++;
 	sample_tick(ctx, c, weight_ns, now);
-	c->run_ns += bpf_ktime_get_ns() - now;
+	book_run(c, now, recorded);
 	return 0;
 }
 

@@ -13,7 +13,7 @@ pub use governor::Governor;
 pub use memory::{MemoryPlan, TooSmall};
 pub use windows::WindowLog;
 
-use lightfoot_model::{Cost, PhaseCost};
+use lightfoot_model::{Cost, PhaseCost, RunTimes};
 
 /// Phases of a run, in their order. `collect` and nothing else falls in the run itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -88,6 +88,8 @@ pub struct Measured {
     pub interrupt_each_ns: Option<u64>,
     /// Run time of the BPF programs, in ns.
     pub bpf_ns: u64,
+    /// What single samples cost of it.
+    pub run_times: RunTimes,
     /// CPU time by phase.
     pub phases: PhaseClock,
     /// Length of the run, wall time in ns.
@@ -117,6 +119,8 @@ pub fn ledger(measured: &Measured) -> Cost {
     Cost {
         interrupt_ns,
         bpf_ns: measured.bpf_ns,
+        bpf_sample_p50_ns: measured.run_times.quantile_ns(0.5),
+        bpf_sample_p99_ns: measured.run_times.quantile_ns(0.99),
         user_ns,
         total_ns,
         percent_of_one_cpu: percent(total_ns, measured.duration_ns),

@@ -467,9 +467,17 @@ impl<'w> Page<'w> {
             "from launch to the first sample, and {} of CPU time until then",
             time_ns(cost.first_sample_cpu_ns)
         );
+        let mut programs = each(cost.bpf_ns);
+        if cost.bpf_sample_p50_ns > 0 {
+            programs.push_str(&format!(
+                "; half of the samples at most {}, 99 of 100 at most {}",
+                time_ns(cost.bpf_sample_p50_ns),
+                time_ns(cost.bpf_sample_p99_ns)
+            ));
+        }
         let rows = [
             ("interrupts", interrupt_time, interrupts),
-            ("BPF programs", time_ns(cost.bpf_ns), each(cost.bpf_ns)),
+            ("BPF programs", time_ns(cost.bpf_ns), programs),
             ("user space", time_ns(cost.user_ns), phases.join(", ")),
             ("total", time_ns(cost.total_ns), total),
             ("memory", bytes(cost.peak_rss_bytes), maps),

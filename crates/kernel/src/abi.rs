@@ -87,6 +87,8 @@ pub struct Counters {
     pub truncated: u64,
     pub follow_events: u64,
     pub reserved: [u64; 6],
+    /// Samples recorded by what each cost, see [`lightfoot_model::RunTimes`].
+    pub run_times: [[u64; 4]; 16],
 }
 
 /// `LF_SLOTS`: rows of counters per CPU.
@@ -112,8 +114,8 @@ pub struct Live {
     pub step: u64,
     /// 1: walks that end in a file which is not prepared yet are sent with what they began with ([`Failed`]).
     pub deferred: u32,
-    /// Unused.
-    pub reserved: u32,
+    /// A stack with an interpreter's frames wakes user space if that last was 1/`prompt` of its process's age ago; 0: never.
+    pub prompt: u32,
 }
 
 /// `struct lf_rule`: 16 bytes, laid out as `unwind::Rule::to_bytes` does.
@@ -368,7 +370,7 @@ pub struct Count {
 }
 
 const _: () = assert!(size_of::<Config>() == 80);
-const _: () = assert!(size_of::<Counters>() == 256 && offset_of!(Counters, user_frames) == 88);
+const _: () = assert!(size_of::<Counters>() == 768 && offset_of!(Counters, user_frames) == 88);
 const _: () = assert!(size_of::<Live>() == 48);
 const _: () = assert!(size_of::<Object>() == 40 && size_of::<ObjectKey>() == 16 && size_of::<Page>() == 8);
 const _: () = assert!(size_of::<Interpreter>() == 328 && size_of::<Segment>() == 48);

@@ -22,6 +22,10 @@ pub struct Cost {
     /// Run time of lightfoot's BPF programs, in ns. Source: `run_time_ns` of the kernel's BPF statistics, or
     /// lightfoot's own clock reads where statistics are refused.
     pub bpf_ns: u64,
+    /// BPF run time of a recorded sample of CPU time: half of them cost at most this, in ns (to 10 %). 0 without samples.
+    pub bpf_sample_p50_ns: u64,
+    /// The same for 99 of 100 of them.
+    pub bpf_sample_p99_ns: u64,
     /// CPU time of lightfoot's own process, all phases, in ns.
     pub user_ns: u64,
     /// Sum of the three, in ns.
@@ -56,6 +60,31 @@ pub struct Cost {
     /// The budget and how it was kept; `None` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetAccount>,
+}
+
+/// How many samples cost how much: bucket `[n][q]` counts run times from 256 ns * 2^n * (1 + q / 4) on, up to the next bucket; the first
+/// one what is less, too, and the last one what is more.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct RunTimes(pub [[u64; 4]; 16]);
+
+impl RunTimes {
+    /// The run time in ns that this share of the samples does not exceed, interpolated within a bucket; 0 without samples.
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        let all: u64 = self.0.iter().flatten().sum();
+        let wanted = share * all as f64;
+        let mut below = 0.0;
+        for (power, quarters) in self.0.iter().enumerate() {
+            for (quarter, &count) in quarters.iter().enumerate().filter(|(_, count)| **count > 0) {
+                let width = f64::from(1u32 << power) * 64.0;
+                let start = width * (4 + quarter) as f64;
+                if below + count as f64 >= wanted {
+                    return (start + width * (wanted - below) / count as f64) as u64;
+                }
+                below += count as f64;
+            }
+        }
+        0
+    }
 }
 
 /// Ten seconds of a run. `cost_ns` counts interrupts, BPF programs and user space while sampling, not the phases `start`, `symbolize`,
@@ -109,4 +138,20 @@ pub struct HeldBack {
     pub total_ns: u64,
     /// Number of times that it began.
     pub episodes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_in_their_buckets() {
+        assert_eq!(RunTimes::default().quantile_ns(0.5), 0);
+        let mut times = RunTimes::default();
+        times.0[3][1] = 99; // 2,560 to 3,072 ns
+        times.0[5][0] = 1; // 8,192 to 10,240 ns
+        assert!((2_800..2_832).contains(&times.quantile_ns(0.5)), "{}", times.quantile_ns(0.5));
+        assert_eq!(times.quantile_ns(0.99), 3_072);
+        assert_eq!(times.quantile_ns(1.0), 10_240);
+    }
 }

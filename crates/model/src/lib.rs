@@ -12,7 +12,7 @@ mod intern;
 mod outcome;
 mod profile;
 
-pub use cost::{BudgetAccount, Cost, CostWindow, HeldBack, PhaseCost, RateChange};
+pub use cost::{BudgetAccount, Cost, CostWindow, HeldBack, PhaseCost, RateChange, RunTimes};
 pub use intern::{StringId, StringTable};
 pub use outcome::{Accounting, Debt, FailureReason, StackOutcome};
 pub use profile::FunctionTotals;

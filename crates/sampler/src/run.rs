@@ -18,7 +18,7 @@ use lightfoot_kernel::calibrate::Calibration;
 use lightfoot_kernel::os::{self, MappedCode};
 use lightfoot_kernel::sampler::{Config, Sampler, SaveWalks, Target as KernelTarget, Transfer, Walk};
 use lightfoot_kernel::spawn::Held;
-use lightfoot_model::{Accounting, FailureReason, Meta, OffCpu, Profile, StackTable};
+use lightfoot_model::{Accounting, FailureReason, Meta, OffCpu, Profile, RunTimes, StackTable};
 use lightfoot_process::{Limits, Mapping, ObjectId, Processes};
 use lightfoot_symbolize::Options;
 use std::borrow::Cow;
@@ -47,6 +47,10 @@ const WORK_AT_END: Duration = Duration::from_secs(2);
 const WORK_AT_START: Duration = Duration::from_millis(100);
 /// The same where a command or processes are named: what they need is needed at once.
 const WORK_FOR_NAMED: Duration = Duration::from_millis(500);
+/// `lf_live::prompt`: names of the code of a process are read at least each time that it has got older by this part of its age.
+const PROMPT: u32 = 32;
+/// The same with a budget.
+const PROMPT_IN_BUDGET: u32 = 4;
 /// Processes whose files are prepared before sampling starts.
 const PREPARED_PROCESSES: usize = 64;
 /// When running JVMs are asked for the names of their code the first time, and then each time twice as late: one that exits
@@ -189,7 +193,7 @@ impl Run {
             waits_max: 0,
             step: 0,
             deferred: 1,
-            reserved: 0,
+            prompt: if budget.is_some() { PROMPT_IN_BUDGET } else { PROMPT },
         };
         let config = Config {
             target: kernel_target,
@@ -517,6 +521,7 @@ impl Run {
             interrupts,
             interrupt_each_ns,
             bpf_ns: counters.run_ns + counters.switch_ns + counters.follow_ns,
+            run_times: RunTimes(counters.run_times),
             phases: self.clock,
             duration_ns,
             recorded: accounting.recorded,

@@ -200,6 +200,8 @@ pub fn varied() -> Profile {
         transfer_bytes: 123_456,
         interrupt_ns: fired * 14_000,
         bpf_ns: fired * 1_900,
+        bpf_sample_p50_ns: 1_850,
+        bpf_sample_p99_ns: 4_200,
         user_ns: 21_400_000,
         total_ns: fired * 15_900 + 21_400_000,
         percent_of_one_cpu: 0.369,
