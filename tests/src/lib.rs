@@ -17,7 +17,7 @@ pub use gate::{Privileged, out_of_reach, privileged};
 pub use lightfoot::{Lightfoot, Run, Running, Sink, lightfoot_binary};
 pub use report::{Accounting, Report, Stack};
 pub use sys::{BpfKind, BpfObject, bpf_exists, bpf_ids, children_reaped, signal, wait_for};
-pub use workload::{Workload, program, programs_dir, workspace};
+pub use workload::{Workload, extension, program, programs_dir, workspace};
 
 /// How far the share `p` of `n` samples may be off: 4.5 standard deviations of a binomial, plus one point for what the
 /// workload does besides its work (a call, a clock read).

@@ -206,6 +206,19 @@ impl Report {
         self.json["frames"][stack.frame_ids[position]]["kind"].as_str().unwrap_or("")
     }
 
+    /// Frames of interpreters in all samples: those with a name, and those whose process was gone before it was read.
+    pub fn interpreted_frames(&self) -> (u64, u64) {
+        let table = &self.json["frames"];
+        let count = |which: &dyn Fn(&Value) -> bool| -> u64 {
+            let of = |stack: &Stack| stack.frame_ids.iter().filter(|id| which(&table[**id])).count() as u64;
+            self.stacks.iter().map(|stack| stack.count * of(stack)).sum()
+        };
+        let named = count(&|frame| frame["kind"] == "python" || frame["kind"] == "ruby");
+        let gone =
+            count(&|frame| frame["note"].as_str().is_some_and(|note| note.contains("gone before its name")));
+        (named, gone)
+    }
+
     /// A whole number in `cost`.
     pub fn cost(&self, field: &str) -> u64 {
         number(&self.json["cost"], field)

@@ -51,6 +51,22 @@ pub fn program(name: &str) -> PathBuf {
     programs_dir().join(name)
 }
 
+/// Builds the C extension of an interpreter, `source` of `tests/programs`, into the file `to`; `includes` are folders of headers.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn extension(source: &str, includes: &[PathBuf], to: &Path) {
+    let folders = includes.iter().map(|folder| format!("-I{}", folder.display()));
+    let made = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-g", "-fno-optimize-sibling-calls", "-o"])
+        .arg(to)
+        .arg(workspace().join("tests/programs").join(source))
+        .args(folders)
+        .output()
+        .expect("cc");
+    assert!(made.status.success(), "{source}: {}", String::from_utf8_lossy(&made.stderr));
+}
+
 /// A running workload; killed and waited for when dropped.
 pub struct Workload {
     child: Child,

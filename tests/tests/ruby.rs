@@ -2,9 +2,9 @@
 //!
 //! `RUBY` names the interpreter (default: `ruby`); `RUBY_ROOT` a folder to run it in by chroot, for other distributions' versions.
 
-use lightfoot_tests::{Lightfoot, Report, out_of_reach, privileged, workspace};
-use std::collections::BTreeMap;
-use std::path::Path;
+use lightfoot_tests::{Lightfoot, Report, extension, out_of_reach, privileged, workspace};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A frame: name without its class, whether it is Ruby's, whether it has lines (methods written in C have none).
@@ -136,4 +136,109 @@ fn ruby_methods_have_classes_files_and_lines() {
     for name in ["Array#each", "Enumerable#sort_by", "Hash#each_value", "block in Shop#each_block"] {
         assert!(report.frame(name).is_some(), "no {name}");
     }
+}
+
+/// Folders of the headers of `ruby`; `None` if they are not installed.
+fn headers(ruby: &str) -> Option<Vec<PathBuf>> {
+    let code = "puts RbConfig::CONFIG.values_at('rubyhdrdir', 'rubyarchhdrdir')";
+    let output = Command::new(ruby).args(["-rrbconfig", "-e", code]).output().ok()?;
+    let folders: Vec<PathBuf> = String::from_utf8(output.stdout).ok()?.lines().map(PathBuf::from).collect();
+    folders.first()?.join("ruby.h").is_file().then_some(folders)
+}
+
+/// `block in Shop#price`, `rescue in Shop#price` -> `Shop#price`: `rb_profile_frames` tells the method that a block is part of.
+fn method(label: &str) -> &str {
+    label.rsplit_once(" in ").map_or(label, |(_, method)| method)
+}
+
+/// Whether a frame that was shown is the one that the program told. A block whose method is not on the same stack (a fiber's) has no class.
+fn is_told(shown: &str, told: &str) -> bool {
+    let shown_method = method(shown);
+    shown_method == told || shown_method != shown && without_class(told) == shown_method
+}
+
+/// Ruby calls a C extension, which calls Ruby: each sample has the frames of both in the order in which they were called, as
+/// `rb_profile_frames` and the extension itself tell.
+#[test]
+fn a_c_extension_stands_between_its_caller_and_what_it_calls() {
+    let test = "a_c_extension_stands_between_its_caller_and_what_it_calls";
+    let Some(_turn) = privileged(test) else { return };
+    let ruby = std::env::var("RUBY").unwrap_or("ruby".into());
+    let headers = match headers(&ruby) {
+        Some(headers) if std::env::var_os("RUBY_ROOT").is_none() => headers,
+        _ => return out_of_reach(test, "no Ruby with its headers (package ruby-dev)"),
+    };
+    let dir = tempfile::tempdir().expect("folder");
+    let (library, truth) = (dir.path().join("truth.so"), dir.path().join("chains"));
+    extension("ruby/truth.c", &headers, &library);
+    let script = workspace().join("tests/programs/ruby/extension.rb");
+    let command = format!("{ruby} {} 4 {} {}", script.display(), library.display(), truth.display());
+    let report = Lightfoot::new(&format!("profile -F 499 -d 10s -- {command}")).report(0);
+    let text = std::fs::read_to_string(&truth).expect("the program's own words");
+    let chains: BTreeMap<&str, Vec<&str>> = text
+        .lines()
+        .map(|line| {
+            let (kind, chain) = line.split_once('\t').expect("kind and chain");
+            let mut chain: Vec<&str> = chain.split('\t').map(method).collect();
+            // The interpreter's own frame below the program's, which has its name.
+            if chain.starts_with(&["<main>", "<main>"]) {
+                chain.remove(0);
+            }
+            (kind, chain)
+        })
+        .collect();
+    assert_eq!(chains.len(), 9, "each kind tells its chain");
+    let (mut right, mut all, mut burning) = (0, 0, 0);
+    let (mut met, mut wrong) = (BTreeSet::new(), BTreeMap::<String, u64>::new());
+    for stack in &report.stacks {
+        let frames = (0..stack.frames.len())
+            .filter(|&at| report.kind(stack, at) == "ruby" || stack.frames[at].starts_with("native_"));
+        let found: Vec<&str> = frames.map(|at| stack.frames[at].as_str()).collect();
+        let burns = found.contains(&"Object#burn");
+        // What Ruby loads before the program begins, and what it does after it, is no part of a chain.
+        if !burns && !found.iter().any(|frame| frame.starts_with("native_")) {
+            continue;
+        }
+        all += stack.count;
+        // On the way to `burn` and back a stack is the root side of a chain.
+        let fits = |chain: &&Vec<&str>| {
+            (if burns { chain.len() == found.len() } else { chain.len() >= found.len() })
+                && found.iter().zip(chain.iter()).all(|(shown, told)| is_told(shown, told))
+        };
+        let kind = chains.iter().find(|(_, chain)| fits(chain)).map(|(kind, _)| *kind);
+        if stack.outcome == "complete" && !found.is_empty() && kind.is_some() {
+            right += stack.count;
+            burning += if burns { stack.count } else { 0 };
+            met.extend(kind.filter(|_| burns));
+        } else {
+            *wrong.entry(format!("{} [{}]", found.join(" "), stack.outcome)).or_default() += stack.count;
+        }
+    }
+    eprintln!("{right} of {all} samples are right through the extension, {burning} of them to the leaf");
+    assert!(all > 300, "{all} samples: {}", report.heaviest(|_| true));
+    assert!(right * 100 >= all * 99, "{right} of {all}, others: {wrong:#?}");
+    assert!(burning * 100 >= all * 90, "only {burning} of {all} reach the leaf");
+    let unseen: Vec<&&str> = chains.keys().filter(|kind| !met.contains(*kind)).collect();
+    assert!(unseen.is_empty(), "never seen: {unseen:?}");
+}
+
+/// Names are read while a process lives, however short that is.
+#[test]
+fn processes_that_live_for_moments_have_names() {
+    let test = "processes_that_live_for_moments_have_names";
+    let Some(_turn) = privileged(test) else { return };
+    let ruby = std::env::var("RUBY").unwrap_or("ruby".into());
+    if std::env::var_os("RUBY_ROOT").is_some() || Command::new(&ruby).arg("--version").output().is_err() {
+        return out_of_reach(test, "there is no Ruby outside of a root folder");
+    }
+    let programs = workspace().join("tests/programs");
+    let arguments = format!("20 {ruby} --disable-gems {}", programs.join("ruby/short.rb").display());
+    let report = Lightfoot::new("profile -F 499")
+        .command(&programs.join("many.sh").display().to_string(), &arguments)
+        .report(0);
+    let (named, gone) = report.interpreted_frames();
+    eprintln!("of {} frames in processes of moments {gone} have no name", named + gone);
+    assert!(report.through("Object#work") > 20, "{}", report.heaviest(|_| true));
+    // Waiting for the next regular look at the ring left 85 to 97 % without.
+    assert!(gone * 10 <= named + gone, "{gone} frames without a name, {named} with one");
 }

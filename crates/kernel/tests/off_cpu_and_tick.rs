@@ -39,7 +39,7 @@ fn config(target: Target) -> Config {
             waits_max: 0,
             step: 0,
             deferred: 0,
-            reserved: 0,
+            prompt: 0,
         },
         tick: None,
         off_cpu: None,
