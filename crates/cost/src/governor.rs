@@ -44,9 +44,10 @@ const PRICE_S: f64 = 2.0;
 /// First guess of the sampling program's run time, in ns.
 const SAMPLE_GUESS_NS: f64 = 10_000.0;
 /// What the entry to a program on a raw tracepoint costs beyond what the program can measure itself, in ns (70 to 105 measured).
-const TRACEPOINT_NS: f64 = 90.0;
 /// First guess of such a program's own time, in ns.
 const EVENT_GUESS_NS: f64 = 60.0;
+/// First guess of what reading the buffers and the control itself cost, in ns per second: 100 to 200 us a step, ten steps a second, were measured.
+const COLLECT_GUESS_NS: f64 = 1_500_000.0;
 /// Run time of the programs on context switches when they take no stack, in ns.
 const SWITCH_SKIP_NS: f64 = 60.0;
 
@@ -66,8 +67,10 @@ const CALIBRATION_PAUSE_NS: (f64, f64) = (5e9, 120e9);
 /// Changes of the rate that are remembered.
 const RATES_MAX: usize = 1_024;
 
-/// Steps while anything moves, and while nothing does, in ns.
-const STEP_NS: u64 = 100_000_000;
+/// Steps while anything moves, and while nothing does, in ns. With programs on context switches they are shorter: a storm of those costs some ten
+/// times the budget at once, one of forks or mappings a part of it.
+const SWITCH_STEP_NS: u64 = 100_000_000;
+const STEP_NS: u64 = 200_000_000;
 const CALM_STEP_NS: u64 = 250_000_000;
 /// So long nothing must have been held back to be calm, in ns.
 const CALM_AFTER_NS: u64 = 2_000_000_000;
@@ -139,11 +142,9 @@ impl Governor {
             sample_ns: Level::guess(SAMPLE_GUESS_NS),
             frames: Level::default(),
             truncated: Level::default(),
-            collect: Level::default(),
-            collect_spikes: Despike::default(),
+            collect: Level::known(COLLECT_GUESS_NS),
+            collect_spikes: Despike::after(COLLECT_GUESS_NS),
             waiting: Level::default(),
-            follow: setup.follow.then(|| Tap::new(EVENT_GUESS_NS + TRACEPOINT_NS)),
-            switch: setup.off_cpu_interval_ns.map(|_| Tap::new(SWITCH_SKIP_NS + TRACEPOINT_NS)),
             switch_stacks: Level::default(),
             switch_stack_ns: Level::guess(SAMPLE_GUESS_NS),
             rate_hz: setup.rate_hz.max(1) as f64,
@@ -172,7 +173,7 @@ impl Governor {
 
     /// What holds now; before the first step, what to start with.
     pub fn controls(&self) -> Controls {
-        let calm = self.last.now_ns.saturating_sub(self.busy_ns) >= CALM_AFTER_NS && self.switch.is_none();
+        let calm = self.last.now_ns.saturating_sub(self.busy_ns) >= CALM_AFTER_NS;
         Controls {
             period_ns: self.period_ns(),
             max_user_frames: self.depth,
@@ -186,7 +187,11 @@ impl Governor {
             follow_attached: self.follow.as_ref().is_some_and(Tap::attached),
             evict_bytes: self.evict_bytes,
             calibration_pause_ns: self.calibration_pause_ns(),
-            next_step_ns: if calm { CALM_STEP_NS } else { STEP_NS },
+            next_step_ns: match self.switch {
+                Some(_) => SWITCH_STEP_NS,
+                None if calm => CALM_STEP_NS,
+                None => STEP_NS,
+            },
             alarm_bpf_ns: ((SURPRISE * self.window_budget_ns / self.cpus()) as u64).max(50_000),
         }
     }
@@ -266,7 +271,6 @@ impl Governor {
         let truncated = seen.truncated.saturating_sub(last.truncated);
         let events = |new: u64, old: u64, ns_new: u64, ns_old: u64| {
             let events = new.saturating_sub(old);
-            (events, ns_new.saturating_sub(ns_old) as f64 + events as f64 * TRACEPOINT_NS)
         };
         let (forks, follow_ns) =
             events(seen.follow_events, last.follow_events, seen.bpf_follow_ns, last.bpf_follow_ns);
@@ -298,7 +302,6 @@ impl Governor {
             tap.observe(s, forks, follow_ns, forks_outside);
         }
         if let Some(tap) = &mut self.switch {
-            let skip_ns = (switches as f64 * (SWITCH_SKIP_NS + TRACEPOINT_NS)).min(switch_ns);
             let attached = tap.attached();
             tap.observe(s, switches, skip_ns, switches_outside);
             if attached {

@@ -68,8 +68,9 @@ fn a_mapping_storm_waits_its_turn() {
     // 100,000 mappings at 10 us each.
     for outcome in under_budget("mapping storm", &setup(0.5), &[(20 * SECOND, 1e9)], |_| CALM) {
         assert!(outcome.work_left_ns > 0.0, "a second of work does not fit in 40 s of 5 ms");
-        assert!(outcome.work_done_ns > 40e6, "but it goes on: {}", outcome.work_done_ns);
+        assert!(outcome.work_done_ns > 25e6, "but it goes on: {}", outcome.work_done_ns);
         assert!(outcome.rate(22.0, 60.0) > 60.0, "and samples are taken");
+        recovers("mapping storm", &outcome, |c| c.rate_hz() > 89.0);
     }
 }
 
@@ -91,10 +92,14 @@ fn switch_storm() {
 
 #[test]
 fn a_big_binary_is_prepared_in_pieces() {
-    // 150 ms are three whole windows of half a percent: a quarter of each is spent on it, and the rest waits.
+    // 150 ms are three whole windows of half a percent: what sampling leaves is spent on it, and the rest waits.
     for outcome in under_budget("big binary", &setup(0.5), &[(20 * SECOND, 150e6)], |_| CALM) {
-        assert!(outcome.work_done_ns > 40e6, "{}", outcome.work_done_ns);
-        assert!(outcome.rate(22.0, 60.0) > 70.0, "{}", outcome.rate(22.0, 60.0));
+        assert!(outcome.work_done_ns > 25e6, "{}", outcome.work_done_ns);
+        assert!(
+            outcome.rate(22.0, 60.0) > 85.0,
+            "work takes little of the rate: {}",
+            outcome.rate(22.0, 60.0)
+        );
     }
     for outcome in under_budget("big binary, 2 %", &setup(2.0), &[(20 * SECOND, 150e6)], |_| CALM) {
         assert!(outcome.work_left_ns == 0.0, "{}", outcome.work_left_ns);

@@ -18,6 +18,11 @@ impl Level {
         Level { fast: value, slow: value, known: false }
     }
 
+    /// A level that is known from elsewhere: measurements change it as they would any other.
+    pub fn known(value: f64) -> Level {
+        Level { fast: value, slow: value, known: true }
+    }
+
     /// Takes in `value`, which held for `s` seconds.
     pub fn update(&mut self, value: f64, s: f64) {
         self.blend(value, 1.0 - (-s / FAST_S).exp(), 1.0 - (-s / SLOW_S).exp());
@@ -62,12 +67,17 @@ impl Level {
 }
 
 /// Lets single outliers through only when the next value is as high: a spike says nothing about the next second.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Despike {
     last: Option<f64>,
 }
 
 impl Despike {
+    /// One that has seen `value`.
+    pub fn after(value: f64) -> Despike {
+        Despike { last: Some(value) }
+    }
+
     /// The lower of this value and the one before.
     pub fn filter(&mut self, value: f64) -> f64 {
         value.min(self.last.replace(value).unwrap_or(value))
@@ -94,8 +104,8 @@ mod tests {
 
     #[test]
     fn a_spike_is_not_a_level() {
-        let mut despike = Despike::default();
-        let seen: Vec<f64> = [1.0, 1.0, 90.0, 1.0, 90.0, 80.0].map(|v| despike.filter(v)).into();
+        let mut despike = Despike::after(1.0);
+        let seen: Vec<f64> = [9.0, 1.0, 90.0, 1.0, 90.0, 80.0].map(|v| despike.filter(v)).into();
         assert_eq!(seen, [1.0, 1.0, 1.0, 1.0, 1.0, 80.0]);
     }
 

@@ -24,6 +24,8 @@ impl Pace {
     const TOLERATED: f64 = 0.96;
     /// Share that work may fill up at once: the rest stays for what nobody foresees.
     pub const WORK_CEILING: f64 = 0.80;
+    /// The same for the share that is kept for work: below what the rate is cut at, or each piece of work would cut it.
+    pub const WORK_SHARE_CEILING: f64 = 0.87;
 
     /// From `window` at `now_ns`, with interrupts at `each_ns`. `due`: something that will cost `.1` ns at once, `.0` seconds from now.
     pub fn new(window: &Window, now_ns: u64, each_ns: f64, budget_ns: f64, due: (f64, f64)) -> Pace {

@@ -7,7 +7,8 @@ use super::{DEPTH_FLOOR, Governor, Level, RATE_FLOOR_HZ, SURPRISE};
 
 /// Shallower stacks than this on average are not made cheaper by a limit on depth.
 const DEEP: f64 = 48.0;
-/// Share of the pace that is kept for work while it waits.
+/// Share of the pace that is kept for work while it waits: the lower one where the asked rate needs all, at most the higher one where it does not.
+const WORK_SHARE_LOW: f64 = 0.06;
 const WORK_SHARE: f64 = 0.25;
 /// Share of the budget that work gets in the end even if there is nothing left.
 const WORK_LEAST: f64 = 0.02;
@@ -22,7 +23,7 @@ const RAISE_MAX: f64 = 4.0;
 /// After a change this much room is left, so that it need not be taken back at once.
 const ROOM: f64 = 0.97;
 /// A raise of less is not worth a change of the period: each makes the kernel start the timer anew.
-const RAISE_MIN: f64 = 1.1;
+const RAISE_MIN: f64 = 1.05;
 /// At the floor for so long, in ns, languages and then kernel frames are left out.
 const PATIENCE_NS: u64 = 2_000_000_000;
 /// At the floor for so long, in ns, the budget is said not to hold.
@@ -55,7 +56,8 @@ impl Governor {
 
         // For sampling, off-CPU and work together.
         let shared = pace.sustainable(excess) - fixed;
-        let kept_for_work = WORK_SHARE * self.waiting.slow() * shared.max(0.0);
+        let work_share = self.work_share(shared);
+        let kept_for_work = work_share * self.waiting.slow() * shared.max(0.0);
         let off_cpu = self.plan_off_cpu(now, shared - kept_for_work, room_ns);
         excess += self.switch.as_ref().map_or(0.0, |tap| tap.forecast().1);
         let shared = pace.sustainable(excess) - fixed;
@@ -63,9 +65,16 @@ impl Governor {
         self.plan_depth(now, available);
         self.plan_rate(now, available);
         self.plan_languages(now, available);
-        self.plan_work(&pace, s, fixed + off_cpu, excess);
+        self.plan_work(&pace, s, fixed + off_cpu, excess, work_share);
         self.plan_memory();
         self.keep_account(now);
+    }
+
+    /// Share of what is left for sampling, off-CPU and work together that work gets while it waits. What waits is late; samples that are not taken never
+    /// come back: work does not lower the rate by more than its lower share.
+    fn work_share(&self, shared: f64) -> f64 {
+        let sampling = self.sampling_ns_per_s(self.setup.rate_hz.max(1) as f64);
+        (1.0 - sampling / shared.max(1.0)).clamp(WORK_SHARE_LOW, WORK_SHARE)
     }
 
     /// Blocked time per sample, and whether the programs stay attached. Returns what off-CPU will cost, in ns per second.
@@ -181,14 +190,14 @@ impl Governor {
 
     /// All that neither sampling at the asked rate nor the ceiling of work forbids; or, if that is more, what work has not used of its own share.
     /// Not the rate of the moment: work would fill the room that the rate needs to recover.
-    fn plan_work(&mut self, pace: &Pace, s: f64, fixed: f64, excess: f64) {
+    fn plan_work(&mut self, pace: &Pace, s: f64, fixed: f64, excess: f64, work_share: f64) {
         let piece = self.work_piece_ns();
         let sampling = self.sampling_ns_per_s(self.setup.rate_hz.max(1) as f64);
         let spare = pace.burst(Pace::WORK_CEILING, fixed + sampling, excess);
         let steady = Pace::CEILING * self.setup.budget_ns_per_s as f64 - fixed;
-        let share = ((1.0 - WORK_SHARE) * steady).max(self.sampling_ns_per_s(self.rate_hz));
-        let quota = WORK_SHARE * Pace::CEILING * self.window_budget_ns - self.worked.spent_ns(0.0);
-        let own = pace.burst(Pace::CEILING, fixed + sampling.min(share), excess).min(quota);
+        let share = ((1.0 - work_share) * steady).max(self.sampling_ns_per_s(self.rate_hz));
+        let quota = work_share * Pace::CEILING * self.window_budget_ns - self.worked.spent_ns(0.0);
+        let own = pace.burst(Pace::WORK_SHARE_CEILING, fixed + sampling.min(share), excess).min(quota);
         // Never quite nothing: what waits must get done in the end, a piece now and then.
         let owed = WORK_LEAST * self.setup.budget_ns_per_s as f64 * s;
         self.work_credit_ns = (self.work_credit_ns + owed).clamp(-100.0 * piece, piece);
