@@ -44,6 +44,7 @@ const PRICE_S: f64 = 2.0;
 /// First guess of the sampling program's run time, in ns.
 const SAMPLE_GUESS_NS: f64 = 10_000.0;
 /// What the entry to a program on a raw tracepoint costs beyond what the program can measure itself, in ns (70 to 105 measured).
+const TRACEPOINT_NS: f64 = 90.0;
 /// First guess of such a program's own time, in ns.
 const EVENT_GUESS_NS: f64 = 60.0;
 /// First guess of what reading the buffers and the control itself cost, in ns per second: 100 to 200 us a step, ten steps a second, were measured.
@@ -145,6 +146,8 @@ impl Governor {
             collect: Level::known(COLLECT_GUESS_NS),
             collect_spikes: Despike::after(COLLECT_GUESS_NS),
             waiting: Level::default(),
+            follow: setup.follow.then(|| Tap::new(EVENT_GUESS_NS + TRACEPOINT_NS)),
+            switch: setup.off_cpu_interval_ns.map(|_| Tap::new(SWITCH_SKIP_NS + TRACEPOINT_NS)),
             switch_stacks: Level::default(),
             switch_stack_ns: Level::guess(SAMPLE_GUESS_NS),
             rate_hz: setup.rate_hz.max(1) as f64,
@@ -271,6 +274,7 @@ impl Governor {
         let truncated = seen.truncated.saturating_sub(last.truncated);
         let events = |new: u64, old: u64, ns_new: u64, ns_old: u64| {
             let events = new.saturating_sub(old);
+            (events, ns_new.saturating_sub(ns_old) as f64 + events as f64 * TRACEPOINT_NS)
         };
         let (forks, follow_ns) =
             events(seen.follow_events, last.follow_events, seen.bpf_follow_ns, last.bpf_follow_ns);
@@ -302,6 +306,7 @@ impl Governor {
             tap.observe(s, forks, follow_ns, forks_outside);
         }
         if let Some(tap) = &mut self.switch {
+            let skip_ns = (switches as f64 * (SWITCH_SKIP_NS + TRACEPOINT_NS)).min(switch_ns);
             let attached = tap.attached();
             tap.observe(s, switches, skip_ns, switches_outside);
             if attached {
