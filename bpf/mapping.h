@@ -247,9 +247,16 @@ static __always_inline __u32 mappings_version(struct mm_struct *mm)
 	return version;
 }
 
-/* Begins a walk with the segments of the one before in this slot, if they are those of the same process and nothing has changed. */
-static __always_inline void reuse_segments(struct scratch *s)
+/*
+ * Begins a walk with the segments of the one before in this slot, if they are those of the same process and nothing has changed. A
+ * function of its own: its stack is given back before the walk begins.
+ */
+__noinline int reuse_segments(__u32 slot)
 {
+	struct scratch *s = scratch_of(slot);
+
+	if (!s)
+		return 0;
 	struct segments_of *of = &s->segments_of;
 	struct walk *w = &s->walk;
 	__u32 zero = 0, version = mappings_version((void *)w->mm);
@@ -261,7 +268,7 @@ static __always_inline void reuse_segments(struct scratch *s)
 	    s->record.exec_id == of->exec_id && now_changes == of->changes && of->segments <= SEGMENTS_KEPT &&
 	    w->now_ns - of->since_ns < SEGMENTS_KEPT_NS) {
 		w->segments = of->segments;
-		return;
+		return 0;
 	}
 	of->lock_seq = version;
 	of->mm = w->mm;
@@ -269,6 +276,7 @@ static __always_inline void reuse_segments(struct scratch *s)
 	of->exec_id = s->record.exec_id;
 	of->changes = now_changes;
 	of->since_ns = w->now_ns;
+	return 0;
 }
 
 /* Keeps them for the next walk, unless one of them is being prepared: who asks for it is counted. */

@@ -225,10 +225,10 @@ static __always_inline void end_wait(struct task_struct *task, struct off_cpu *o
 	}
 	take_stack_of(task, s, wait, now);
 	if (weight)
-		record(LF_SLOT_TRACEPOINT, s, c, weight);
+		record(LF_SLOT_TRACEPOINT, weight);
 	if (weight_runnable) {
 		s->record.wait = LF_WAIT_RUNNABLE;
-		record(LF_SLOT_TRACEPOINT, s, c, weight_runnable);
+		record(LF_SLOT_TRACEPOINT, weight_runnable);
 	}
 	c->run_ns += bpf_ktime_get_ns() - start;
 }

@@ -180,8 +180,11 @@ static __always_inline int send_start_with(struct scratch *s, const __u32 room)
 	return 1;
 }
 
-/* The same for user space to repeat the walk, or to end it. 1: sent. A function of its own for the verifier. */
-__noinline int send_start(__u32 slot)
+/*
+ * The same for user space to repeat the walk, or to end it; `bytes` of stack, see stack_bytes(). 1: sent. A function of its own for the
+ * verifier.
+ */
+__noinline int send_start_of(__u32 slot, __u32 bytes)
 {
 	struct scratch *s = scratch_of(slot);
 
@@ -191,8 +194,6 @@ __noinline int send_start(__u32 slot)
 	/* These are large: the rest of the ring is for stacks. */
 	if (bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) >= 3ULL * config.wakeup_bytes)
 		return 0;
-	__u32 bytes = stack_bytes(slot);
-
 	if (bytes <= SMALL_STACK)
 		return send_start_with(s, SMALL_STACK);
 	if (bytes <= LF_FAILED_STACK_BYTES / 4)
@@ -200,6 +201,12 @@ __noinline int send_start(__u32 slot)
 	if (bytes <= LF_FAILED_STACK_BYTES / 2)
 		return send_start_with(s, LF_FAILED_STACK_BYTES / 2);
 	return send_start_with(s, LF_FAILED_STACK_BYTES);
+}
+
+/* Side by side: all functions that are being called may have 512 bytes of stack together. */
+static __always_inline bool send_start(__u32 slot)
+{
+	return send_start_of(slot, stack_bytes(slot));
 }
 
 /* Whether a walk that ended so is sent, to be kept. */
@@ -300,7 +307,7 @@ static __always_inline void take_user_frames(__u32 slot, struct scratch *s)
 	w->searched = 0;
 	w->cached = 0;
 	w->vdso = (__u64)BPF_CORE_READ(mm, context.vdso);
-	reuse_segments(s);
+	reuse_segments(slot);
 	s->start = *w;
 	walk_stack(slot);
 	keep_segments(s);
@@ -318,16 +325,24 @@ static __always_inline void take_user_frames(__u32 slot, struct scratch *s)
 	s->record.interpreter_outcome = w->interpreter_outcome;
 }
 
-/* Counts the stack in scratch, or sends it, as `weight_ns`. Says which in the counters. */
-static __always_inline void record(__u32 slot, struct scratch *s, struct lf_counters *c, __u64 weight_ns)
+/*
+ * Counts the stack in scratch, or sends it, as `weight_ns`. Says which in the counters. A function of its own: what it needs of the stack
+ * is not there while the walk needs it.
+ */
+__noinline int record(__u32 slot, __u64 weight_ns)
 {
-	struct lf_record *r = &s->record;
+	struct scratch *s = scratch_of(slot);
+	struct lf_counters *c = own_counters(slot);
 	__u64 hash;
+
+	if (!s || !c)
+		return 0;
+	struct lf_record *r = &s->record;
 
 	/* A thread on its way out or into another program, without kernel frames: its time is recorded all the same. */
 	if (!r->kernel_frames && !r->user_words && (s->walk.flags & WALK_USER_PART)) {
 		c->no_frames++;
-		return;
+		return 0;
 	}
 	c->user_frames += r->user_words;
 	if (r->user_words) {
@@ -346,7 +361,7 @@ static __always_inline void record(__u32 slot, struct scratch *s, struct lf_coun
 			c->recorded++;
 		else
 			c->lost++;
-		return;
+		return 0;
 	}
 	if (config.count_in_kernel) {
 		struct lf_count *count = bpf_map_lookup_elem(&counts, &hash);
@@ -356,7 +371,7 @@ static __always_inline void record(__u32 slot, struct scratch *s, struct lf_coun
 			__sync_fetch_and_add(&count->samples, 1);
 			__sync_fetch_and_add(&count->weight_ns, weight_ns);
 			c->recorded++;
-			return;
+			return 0;
 		}
 		/*
 		 * A new stack. It is entered before it is sent (the other order could send it twice), as none; the sample counts
@@ -374,7 +389,7 @@ static __always_inline void record(__u32 slot, struct scratch *s, struct lf_coun
 			if (!send(s, c, wakeup_flag_for(s))) {
 				bpf_map_delete_elem(&counts, &hash);
 				c->lost++;
-				return;
+				return 0;
 			}
 			count = bpf_map_lookup_elem(&counts, &hash);
 			if (count) {
@@ -382,7 +397,7 @@ static __always_inline void record(__u32 slot, struct scratch *s, struct lf_coun
 				__sync_fetch_and_add(&count->weight_ns, weight_ns);
 			}
 			c->recorded++;
-			return;
+			return 0;
 		}
 	}
 	if (is_saved(r->outcome))
@@ -391,6 +406,7 @@ static __always_inline void record(__u32 slot, struct scratch *s, struct lf_coun
 		c->recorded++;
 	else
 		c->lost++;
+	return 0;
 }
 
 static __always_inline void sample(struct bpf_perf_event_data *ctx, struct lf_counters *c, __u64 now, __u64 weight_ns)
@@ -431,7 +447,7 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct lf_co
 		TAKE_REGISTERS(&s->walk, FROM_KERNEL_STACK);
 		take_user_frames(LF_SLOT_EVENT, s);
 	}
-	record(LF_SLOT_EVENT, s, c, weight_ns);
+	record(LF_SLOT_EVENT, weight_ns);
 }
 
 SEC("perf_event")

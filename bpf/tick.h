@@ -145,7 +145,7 @@ static __always_inline void sample_tick(void *ctx, struct lf_counters *c, __u64 
 			take_user_frames(LF_SLOT_TRACEPOINT, s);
 		}
 	}
-	record(LF_SLOT_TRACEPOINT, s, c, weight_ns);
+	record(LF_SLOT_TRACEPOINT, weight_ns);
 }
 
 /* Calibration: all of a sample but its stack. */
