@@ -3,13 +3,14 @@
 //! there. So the first stacks through a file are as whole as all others; what they lack are an interpreter's own frames.
 
 use crate::library::{Known, Library};
+use lightfoot_interpreters::{Language, ruby};
 use lightfoot_kernel::abi::{self, Failed, Record, Segment, VDSO_DEVICE, frame, interpreter_outcome};
 use lightfoot_kernel::tables::{Rows, Tables};
 use lightfoot_unwind::{
     Arch, Code, Frame, Knowledge, Mappings, Memory, NoMapping, Outcome, Registers, Rule, walk,
 };
-use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// A walk that waits.
@@ -128,20 +129,24 @@ struct Further {
     frames: Vec<Frame>,
     segments: Vec<Segment>,
     outcome: Outcome,
-    /// It came through the loop of an interpreter.
-    interpreted: bool,
+    /// Of the frame at which the kernel side stopped, and of each of these: the language whose interpreter's loop it is.
+    loops: Vec<Option<Language>>,
 }
 
 impl Further {
     fn nothing() -> Further {
-        Further { frames: vec![], segments: vec![], outcome: Outcome::NoRowsYet, interpreted: false }
+        Further { frames: vec![], segments: vec![], outcome: Outcome::NoRowsYet, loops: vec![] }
     }
 
     fn enter(self, stack: &mut abi::Stack) {
-        for frame in &self.frames {
+        let further = self.frames.iter().zip(self.loops.iter().skip(1)).map(|(frame, language)| {
             let kind = if frame.exact { frame::EXACT } else { frame::RETURN };
-            stack.user.push(u64::from(kind) << 56 | frame.address & frame::ADDRESS);
-        }
+            (u64::from(kind) << 56 | frame.address & frame::ADDRESS, *language == Some(Language::Ruby))
+        });
+        let has_ruby = ruby::go_on(&mut stack.user, &further.collect::<Vec<_>>());
+        let mut loops = self.loops.iter().enumerate().filter_map(|(at, language)| Some((at, (*language)?)));
+        // The kernel side did not know that it had stopped in a loop.
+        let lacks_frames = loops.any(|(at, language)| at == 0 || language != Language::Ruby || !has_ruby);
         for segment in self.segments {
             if stack.segments.len() < abi::MAX_SEGMENTS && !stack.segments.iter().any(|s| s.is_same(&segment))
             {
@@ -149,7 +154,7 @@ impl Further {
             }
         }
         stack.header.outcome = self.outcome as u32;
-        if self.interpreted && stack.header.interpreter_outcome == interpreter_outcome::FINE {
+        if lacks_frames && stack.header.interpreter_outcome == interpreter_outcome::FINE {
             stack.header.interpreter_outcome = interpreter_outcome::NOT_YET;
         }
         // Of equal beginnings the ends may differ: another stack, another key.
@@ -168,7 +173,7 @@ fn walk_on(waiting: &Waiting, library: &Library, rows: &Rows<'_>, frames_max: us
         library,
         rows,
         asked: Cell::new(0),
-        interpreted_at: Cell::new(None),
+        loops: RefCell::default(),
     };
     let memory = Copied { began: &waiting.began, missed: Cell::new(false) };
     let arch = if cfg!(target_arch = "aarch64") { Arch::Arm64 } else { Arch::X86_64 };
@@ -188,13 +193,10 @@ fn walk_on(waiting: &Waiting, library: &Library, rows: &Rows<'_>, frames_max: us
     }
     let frames = walked.frames[known..].to_vec();
     let lookups = frames.iter().map(|f| f.address.wrapping_sub(u64::from(!f.exact)));
+    let found = mappings.loops.borrow();
+    let loops = (known - 1..walked.frames.len()).map(|frame| found.get(&frame).copied()).collect();
     let segments = lookups.filter_map(|at| mappings.segment(at).copied()).collect();
-    Some(Further {
-        frames,
-        segments,
-        outcome: if cut { Outcome::NoRowsYet } else { walked.outcome },
-        interpreted: mappings.interpreted_from(known - 1),
-    })
+    Some(Further { frames, segments, outcome: if cut { Outcome::NoRowsYet } else { walked.outcome }, loops })
 }
 
 /// The stack as it was when the walk began.
@@ -222,17 +224,12 @@ struct Readable<'a> {
     then: &'a [Segment],
     library: &'a Library,
     rows: &'a Rows<'a>,
-    /// Frames looked up so far, and the last of them that is an interpreter's loop.
+    /// Frames looked up so far, and those of them that are an interpreter's loop.
     asked: Cell<usize>,
-    interpreted_at: Cell<Option<usize>>,
+    loops: RefCell<BTreeMap<usize, Language>>,
 }
 
 impl Readable<'_> {
-    /// Whether there is an interpreter's loop among the frames from this one on.
-    fn interpreted_from(&self, frame: usize) -> bool {
-        self.interpreted_at.get().is_some_and(|at| at >= frame)
-    }
-
     fn segment(&self, address: u64) -> Option<&Segment> {
         self.mappings.iter().chain(self.then).find(|segment| (segment.start..segment.end).contains(&address))
     }
@@ -256,7 +253,8 @@ impl Mappings for Readable<'_> {
                 let bytes = page.and_then(|page| self.rows.rule(first + page as u32, offset));
                 let rule = bytes.and_then(|bytes| Rule::from_bytes(&bytes)).unwrap_or(Rule::NONE);
                 if rule.flags & Rule::INTERPRETER != 0 {
-                    self.interpreted_at.set(Some(frame));
+                    let interpreter = self.library.interpreter(&segment.key());
+                    self.loops.borrow_mut().extend(interpreter.map(|found| (frame, found.language)));
                 }
                 Knowledge::Rule(rule)
             }

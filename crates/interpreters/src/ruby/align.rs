@@ -8,6 +8,8 @@ use super::frame;
 const KIND_SHIFT: u32 = 56;
 const RUBY: u64 = 3;
 const PYTHON: u64 = 2;
+/// So many groups behind the last activation, and there may be more: `RUBY_REST_GROUPS` in `bpf/ruby.h`.
+const REST_GROUPS: u32 = 16;
 
 /// What [`align`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +103,40 @@ pub fn align(words: &mut Vec<u64>, complete: bool) -> Aligned {
     if moved { Aligned::Moved } else { Aligned::AsItWas }
 }
 
+/// Adds the native frames that a walk found later, `(word, whether it is an activation of the loop)`, leaf first, to the words of a stack
+/// that the kernel side could not end: Ruby's frames that it had no activation for go behind them, for [`align`] to deal out. False if
+/// there are no frames of Ruby, or not all of them.
+pub fn go_on(words: &mut Vec<u64>, further: &[(u64, bool)]) -> bool {
+    let (mut at, mut natives_end, mut groups, mut any) = (0, 0, 0, false);
+    while let Some(&word) = words.get(at) {
+        match word >> KIND_SHIFT {
+            RUBY => {
+                any = true;
+                groups += u32::from(words.get(at + 1).is_some_and(|position| position & frame::FINISH != 0));
+                at += 2;
+            }
+            PYTHON => at += 2,
+            _ => {
+                at += 1;
+                (natives_end, groups) = (at, 0);
+            }
+        }
+    }
+    let mut rest = words.split_off(natives_end.min(words.len()));
+    let all = any && groups < REST_GROUPS;
+    if !all {
+        rest.clear();
+    }
+    for &(word, is_loop) in further {
+        if all && is_loop {
+            words.extend([RUBY << KIND_SHIFT, frame::NOTHING]);
+        }
+        words.push(word);
+    }
+    words.append(&mut rest);
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +216,39 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_side_had_no_activation_for_goes_to_those_found_later() {
+        let cut = [&[1][..], &ruby(10, true), &[100, 2], &ruby(11, false), &ruby(12, true), &ruby(13, true)];
+        let mut words = cut.concat();
+        assert!(go_on(&mut words, &[(3, false), (101, true), (4, false), (102, true), (5, false)]));
+        assert_eq!(align(&mut words, true), Aligned::Moved);
+        let whole: [&[u64]; 8] = [
+            &[1],
+            &ruby(10, true),
+            &[100, 2, 3],
+            &ruby(11, false),
+            &ruby(12, true),
+            &[101, 4],
+            &ruby(13, true),
+            &[102, 5],
+        ];
+        assert_eq!(words, whole.concat());
+    }
+
+    #[test]
+    fn a_rest_that_may_not_be_all_is_left_out() {
+        let mut words = [&[1][..], &ruby(9, true), &[100]].concat();
+        let before = words.clone();
+        for number in 0..16 {
+            words.extend(ruby(10 + number, true));
+        }
+        assert!(!go_on(&mut words, &[(101, true)]));
+        assert_eq!(words, [&before[..], &[101]].concat());
+        let mut native = vec![1, 2];
+        assert!(!go_on(&mut native, &[(101, true)]));
+        assert_eq!(native, [1, 2, 101]);
+    }
+
+    #[test]
     fn any_words_are_survived() {
         let mut seed = 7u64;
         for _ in 0..20_000 {
@@ -191,6 +260,7 @@ mod tests {
                 .collect();
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let before = words.len();
+            go_on(&mut words.clone(), &[(1, true), (2, false)]);
             align(&mut words, seed >> 63 == 1);
             assert!(words.len() <= before);
         }

@@ -8,7 +8,7 @@ mod offsets;
 mod tls;
 mod values;
 
-pub use align::{Aligned, align};
+pub use align::{Aligned, align, go_on};
 pub use detect::detect;
 pub use names::{Limits, Names};
 
