@@ -212,6 +212,14 @@ struct scratch {
 	struct walk walk;
 	struct walk start; /* what the walk began with: sent if it cannot be ended here */
 	struct segments_of segments_of;
+	/* Where the Ruby of the process was that was last seen to run one. */
+	struct {
+		__u64 process_start_ns;
+		__u64 exec_id;
+		__u64 base; /* what its symbols are relative to */
+		__u32 index; /* in `interpreters` */
+		__u32 reserved;
+	} ruby_of;
 	__u64 prompted_ns; /* when a stack last woke user space because of lf_live::prompt */
 	struct rule_cache cache;
 	__u64 node[32]; /* of the tree of mappings */

@@ -82,7 +82,7 @@ enum ruby_state {
 /* walk::interpreter_frame after a failure: no address of a frame. */
 #define RUBY_GIVEN_UP 1
 /* Groups of frames looked for behind the last activation that the native walk found. */
-#define RUBY_REST_GROUPS 16
+#define RUBY_REST_GROUPS 64
 
 static __always_inline int ruby_fail(struct walk *w, __u32 outcome)
 {
@@ -177,9 +177,7 @@ __noinline int ruby_begin(__u32 slot, __u32 index)
 	if (!s || !ruby)
 		return 1;
 	struct walk *w = &s->walk;
-	struct lf_segment *segment = &s->segments[w->segment & (LF_MAX_SEGMENTS - 1)];
-	__u64 base = segment->start - segment->file_offset;
-	__u64 ec = ruby_context(w, ruby, base);
+	__u64 ec = ruby_context(w, ruby, s->ruby_of.base);
 
 	w->interpreter_state[RUBY_OWNER] = RUBY_MINE;
 	w->interpreter_state[RUBY_INDEX] = index;
@@ -304,6 +302,12 @@ __noinline int ruby_frames(__u32 slot, __u32 index)
 	__u32 before;
 
 	if (!w->interpreter_frame) {
+		struct lf_segment *segment = &s->segments[w->segment & (LF_MAX_SEGMENTS - 1)];
+
+		s->ruby_of.base = segment->start - segment->file_offset;
+		s->ruby_of.process_start_ns = s->record.process_start_ns;
+		s->ruby_of.exec_id = s->record.exec_id;
+		s->ruby_of.index = index;
 		if (ruby_begin(slot, index))
 			return 0;
 	} else if (w->interpreter_frame == RUBY_GIVEN_UP || w->interpreter_state[RUBY_OWNER] != RUBY_MINE)
@@ -323,6 +327,27 @@ __noinline int ruby_frames(__u32 slot, __u32 index)
 }
 
 /*
+ * A walk that ended for want of rows before it came to an activation, in a process whose Ruby was met before on this CPU: user space will
+ * find the activations, the frames have to be taken now. A function of its own for the verifier.
+ */
+__noinline int ruby_begin_late(__u32 slot)
+{
+	struct scratch *s = scratch_of(slot);
+	__u32 zero = 0;
+	struct lf_live *now = bpf_map_lookup_elem(&live, &zero);
+
+	if (!s || !now || !now->interpreters || s->ruby_of.process_start_ns != s->record.process_start_ns ||
+	    s->ruby_of.exec_id != s->record.exec_id)
+		return 0;
+	__u32 index = s->ruby_of.index;
+	struct lf_interpreter *ruby = bpf_map_lookup_elem(&interpreters, &index);
+
+	if (ruby && ruby->kind == LF_RUBY)
+		ruby_begin(slot, index);
+	return 0;
+}
+
+/*
  * At the end of a walk: control frames that no activation was found for. There are some when a frame has been made and the loop not
  * been entered yet, then all groups stand one activation too far to the leaf (crates/interpreters/src/ruby/align.rs puts them right);
  * and when the native walk broke off.
@@ -335,6 +360,8 @@ __noinline int ruby_rest(__u32 slot)
 		return 0;
 	struct walk *w = &s->walk;
 
+	if (!w->interpreter_frame && w->outcome == LF_NO_ROWS_YET)
+		ruby_begin_late(slot);
 	if (w->interpreter_frame <= RUBY_GIVEN_UP || w->interpreter_state[RUBY_OWNER] != RUBY_MINE)
 		return 0;
 	__u32 index = w->interpreter_state[RUBY_INDEX];

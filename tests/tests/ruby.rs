@@ -214,7 +214,9 @@ fn a_c_extension_stands_between_its_caller_and_what_it_calls() {
             *wrong.entry(format!("{} [{}]", found.join(" "), stack.outcome)).or_default() += stack.count;
         }
     }
-    eprintln!("{right} of {all} samples are right through the extension, {burning} of them to the leaf");
+    eprintln!(
+        "{right} of {all} samples are right through the extension, {burning} of them to the leaf; {wrong:#?}"
+    );
     assert!(all > 300, "{all} samples: {}", report.heaviest(|_| true));
     assert!(right * 100 >= all * 99, "{right} of {all}, others: {wrong:#?}");
     assert!(burning * 100 >= all * 90, "only {burning} of {all} reach the leaf");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,9 @@ const BUILT_IN: &[&str] = &[
     include_str!("../layouts/ruby-3.3.json"),
     include_str!("../layouts/ruby-3.4.json"),
 ];
+/// The same, parsed when an interpreter needs one for the first time.
+static PARSED: LazyLock<Vec<Layout>> =
+    LazyLock::new(|| BUILT_IN.iter().filter_map(|text| serde_json::from_str(text).ok()).collect());
 /// A larger file is no layout.
 const MAX_BYTES: u64 = 64 << 10;
 /// More files than anybody adds.
@@ -62,15 +66,16 @@ pub enum LayoutError {
 /// All layouts that are known.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layouts {
-    /// Later ones count more.
-    layouts: Vec<Layout>,
+    /// Whether those of [`BUILT_IN`] count, too.
+    built_in: bool,
+    /// Those that were added; they count more than the ones built in, and later ones more than earlier ones.
+    added: Vec<Layout>,
 }
 
 impl Layouts {
-    /// Those that lightfoot knows.
+    /// Those that lightfoot knows. They are parsed when [`Layouts::find`] is first asked: most runs meet no interpreter.
     pub fn built_in() -> Layouts {
-        let layouts = BUILT_IN.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
-        Layouts { layouts }
+        Layouts { built_in: true, added: Vec::new() }
     }
 
     /// Adds one from the text of its file; it counts more than those already there.
@@ -83,7 +88,7 @@ impl Layouts {
         if numbers(&layout.version).is_none() {
             return Err(LayoutError::Version(name.to_owned(), layout.version));
         }
-        self.layouts.push(layout);
+        self.added.push(layout);
         Ok(())
     }
 
@@ -118,9 +123,9 @@ impl Layouts {
     pub fn find(&self, language: &str, version: crate::Version) -> Option<&Layout> {
         let wanted = [version.major, version.minor, version.patch];
         let mut fitting: Vec<(&Layout, [u8; 3])> = Vec::new();
-        for layout in
-            self.layouts.iter().filter(|layout| layout.language == language && layout.fits_machine())
-        {
+        let built_in = if self.built_in { PARSED.as_slice() } else { &[] };
+        let all = built_in.iter().chain(&self.added);
+        for layout in all.filter(|layout| layout.language == language && layout.fits_machine()) {
             if let Some(own) = numbers(&layout.version)
                 && own[..2] == wanted[..2]
                 && numbers(&layout.up_to).is_none_or(|last| wanted <= last)

@@ -9,7 +9,7 @@ const KIND_SHIFT: u32 = 56;
 const RUBY: u64 = 3;
 const PYTHON: u64 = 2;
 /// So many groups behind the last activation, and there may be more: `RUBY_REST_GROUPS` in `bpf/ruby.h`.
-const REST_GROUPS: u32 = 16;
+const REST_GROUPS: u32 = 64;
 
 /// What [`align`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -238,7 +238,7 @@ mod tests {
     fn a_rest_that_may_not_be_all_is_left_out() {
         let mut words = [&[1][..], &ruby(9, true), &[100]].concat();
         let before = words.clone();
-        for number in 0..16 {
+        for number in 0..64 {
             words.extend(ruby(10 + number, true));
         }
         assert!(!go_on(&mut words, &[(101, true)]));
