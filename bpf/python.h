@@ -77,6 +77,9 @@ enum python_scratch {
 	PYTHON_HASH,
 	PYTHON_TOP,       /* end of the activation's native frame */
 	PYTHON_FRAMES,    /* pushed for this activation */
+	PYTHON_HEAD,      /* the first interpreter's state, and the next one */
+	PYTHON_SECOND,
+	PYTHON_KEY,       /* a struct python_thread_key: two words */
 };
 
 struct python_thread_key {
@@ -226,8 +229,11 @@ __noinline int python_find_thread(__u32 slot, __u32 index)
 	struct walk *w = &s->walk;
 	struct lf_segment *segment = &s->segments[w->segment & (LF_MAX_SEGMENTS - 1)];
 	__u64 runtime = segment->start - segment->file_offset + python->symbols[LF_PYTHON_RUNTIME], thread = 0;
-	struct python_thread_key key = { .task = w->task, .start_ns = s->record.thread_start_ns };
+	/* All functions that are being called may have 512 bytes of stack together: what can be elsewhere is. */
+	struct python_thread_key *key = (void *)&s->node[PYTHON_KEY];
 
+	key->task = w->task;
+	key->start_ns = s->record.thread_start_ns;
 	s->node[PYTHON_FOUND] = 0;
 	s->node[PYTHON_WANTED] = python_own_id(w);
 	if (!s->node[PYTHON_WANTED])
@@ -239,17 +245,17 @@ __noinline int python_find_thread(__u32 slot, __u32 index)
 		s->node[PYTHON_FOUND] = thread;
 		return 0;
 	}
-	__u64 *known = bpf_map_lookup_elem(&python_threads, &key);
+	__u64 *known = bpf_map_lookup_elem(&python_threads, key);
 
 	if (known) {
 		thread = *known;
 		if (python_pointer(thread) && !read_user(w, s->buffer, PYTHON_THREAD_BYTES, thread) && python_is_wanted(s, python) &&
 		    python_is_listed(s, python, thread)) {
-			__u64 head = 0, second = 0;
-
+			s->node[PYTHON_SECOND] = 0;
 			/* Not the current one, and there are others: one of them may be. */
-			if (python_is_active(s, python) || read_user(w, &head, sizeof(head), runtime + python->offsets[LF_PYTHON_RUNTIME_HEAD]) ||
-			    read_user(w, &second, sizeof(second), head + python->offsets[LF_PYTHON_INTERPRETER_NEXT]) || !second) {
+			if (python_is_active(s, python) || read_user(w, &s->node[PYTHON_HEAD], sizeof(__u64), runtime + python->offsets[LF_PYTHON_RUNTIME_HEAD]) ||
+			    read_user(w, &s->node[PYTHON_SECOND], sizeof(__u64), s->node[PYTHON_HEAD] + python->offsets[LF_PYTHON_INTERPRETER_NEXT]) ||
+			    !s->node[PYTHON_SECOND]) {
 				s->node[PYTHON_FOUND] = thread;
 				return 0;
 			}
@@ -272,7 +278,7 @@ __noinline int python_find_thread(__u32 slot, __u32 index)
 	thread = s->node[PYTHON_FOUND];
 	if (!thread || read_user(w, s->buffer, PYTHON_THREAD_BYTES, thread))
 		return 1;
-	bpf_map_update_elem(&python_threads, &key, &thread, BPF_ANY);
+	bpf_map_update_elem(&python_threads, key, &thread, BPF_ANY);
 	return 0;
 }
 

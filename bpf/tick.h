@@ -95,9 +95,14 @@ static __always_inline void take_interrupted_frames(void *ctx, struct scratch *s
 	__u32 frames = bytes > 0 ? (__u32)bytes / sizeof(__u64) : 0, at = interrupted_frame(ip);
 
 	frames = at < frames && at < 32 ? frames - at : 0;
-	barrier_var(frames);
-	if (frames && frames <= LF_MAX_KERNEL_FRAMES)
-		bpf_probe_read_kernel(s->words, frames * sizeof(__u64), &s->words[at & 31]);
+	__u64 size = frames * sizeof(__u64);
+
+	/* In two steps, or the compiler compares size - 1, which older verifiers do not understand. */
+	if (size > LF_MAX_KERNEL_FRAMES * sizeof(__u64))
+		size = 0;
+	barrier_var(size);
+	if (size)
+		bpf_probe_read_kernel(s->words, size, &s->words[at & 31]);
 	else { /* the kernel could not look through the interrupt: its place is known all the same */
 		s->words[0] = ip;
 		frames = 1;

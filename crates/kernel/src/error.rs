@@ -52,7 +52,7 @@ impl Error {
     pub(crate) fn libbpf(what: impl Into<String>, source: libbpf_rs::Error, detail: String) -> Error {
         let kind = match source.kind() {
             // The verifier refuses with EACCES, too. It says why; privileges are looked at before it starts.
-            libbpf_rs::ErrorKind::PermissionDenied if detail.contains("BEGIN PROG LOAD LOG") => Kind::Other,
+            libbpf_rs::ErrorKind::PermissionDenied if detail.contains("PROG LOAD LOG") => Kind::Other,
             libbpf_rs::ErrorKind::PermissionDenied => Kind::Privilege,
             libbpf_rs::ErrorKind::NotFound => Kind::NotFound,
             _ => Kind::Other,
