@@ -29,6 +29,8 @@ const SMALL_MAPS_BYTES: u64 = MIB;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * 1024;
+/// A row while its table is made: 8 bytes before merging, 8 after it, and its share of the function.
+const TABLE_ROW_BYTES: u64 = 20;
 /// Code pages to each bank of rows: between what was seen in node (110) and sparse code.
 const PAGES_PER_BANK: u64 = 512;
 /// Rules are named by 16 bits.
@@ -53,7 +55,7 @@ pub struct MemoryPlan {
     pub process_bytes: u64,
     /// For walks that wait for an unwind table, with a copy of their stacks, in bytes.
     pub deferred_bytes: u64,
-    /// For symbol tables and names while names are found, in bytes.
+    /// For symbol tables and names while names are found, in bytes. Until then the same memory is for the unwind table that is being made.
     pub symbol_bytes: u64,
     /// What does not depend on the limit: the program itself and what each CPU needs, in bytes.
     pub fixed_bytes: u64,
@@ -114,16 +116,21 @@ impl MemoryPlan {
         let slots = |bytes: u64, each: u64, max: u64| (bytes / each).min(max) as u32;
         plan.ring_bytes = (plan.ring_bytes + percent(4)).min(16 * MIB);
         plan.ring_bytes = 1 << plan.ring_bytes.ilog2();
-        plan.stack_slots += slots(percent(26), STACK_SLOT_BYTES + STACK_KEPT_BYTES, 1 << 20);
+        plan.stack_slots += slots(percent(22), STACK_SLOT_BYTES + STACK_KEPT_BYTES, 1 << 20);
         plan.objects += slots(percent(4), OBJECT_BYTES + OBJECT_KEPT_BYTES, 1 << 16);
         plan.process_bytes += percent(5).min(64 * MIB);
         plan.deferred_bytes += percent(4).min(16 * MIB);
-        plan.symbol_bytes += percent(14).min(256 * MIB);
+        plan.symbol_bytes += percent(24).min(256 * MIB);
         plan.rule_slots += slots(percent(1), RULE_SLOT_BYTES, RULES_MAX - u64::from(plan.rule_slots));
-        let banks = slots(percent(42), ROW_BANK_BYTES + PAGES_PER_BANK * PAGE_SLOT_BYTES, 1 << 13);
+        let banks = slots(percent(36), ROW_BANK_BYTES + PAGES_PER_BANK * PAGE_SLOT_BYTES, 1 << 13);
         plan.row_banks += banks;
         plan.page_slots += banks * PAGES_PER_BANK as u32;
         Ok(plan)
+    }
+
+    /// Rows of one unwind table while it is made, before equal neighbours are merged.
+    pub fn table_rows(&self) -> u32 {
+        u32::try_from(self.symbol_bytes / TABLE_ROW_BYTES).unwrap_or(u32::MAX)
     }
 
     /// BPF maps and event buffers when full, in bytes.

@@ -87,6 +87,15 @@ pub fn rss_bytes() -> u64 {
     pages.unwrap_or(0) * page_bytes() as u64
 }
 
+/// Gives memory that was freed back to the kernel, as far as the allocator can (glibc's; others keep it).
+pub fn trim_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: may be called at any time, by any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Context switches and forks of the whole machine since it started, also threads. Source: `ctxt` and `processes` in `/proc/stat`.
 pub fn switches_and_forks() -> Option<(u64, u64)> {
     // In one piece: the kernel writes it anew for each read from the start, and a growing buffer would take a dozen reads.

@@ -55,6 +55,21 @@ impl<'a> Tables<'a> {
         result
     }
 
+    /// Removes so many banks, the last ones. No object may have rows there any more.
+    ///
+    /// # Errors
+    /// What libbpf says if one is not there.
+    pub fn remove_banks(&mut self, count: u32) -> Result<()> {
+        for _ in 0..count.min(self.banks()) {
+            let last = self.banks() - 1;
+            map(self.object, "banks")?
+                .delete(&last.to_ne_bytes())
+                .map_err(|e| Error::libbpf("cannot remove a bank of unwind rows", e, String::new()))?;
+            self.banks.pop();
+        }
+        Ok(())
+    }
+
     fn put_banks(&self, keys: &[u32], fds: &[i32]) -> Result<()> {
         let mut count = keys.len() as u32;
         let map = map(self.object, "banks")?;

@@ -13,6 +13,10 @@ const BYTES_MAX: u64 = 256 << 20;
 const FILES_MAX: usize = 2000;
 /// A file longer than this is none of ours: 4 M rows take about 10 MB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Of such a file what is not rows: rules above all, 65,536 of 12 bytes at most.
+const ROWLESS_BYTES_MAX: u64 = 1 << 20;
+/// Bytes written in less than a millisecond.
+const WRITTEN_AT_ONCE: usize = 256 << 10;
 const SUFFIX: &str = "rows";
 
 /// A folder of tables.
@@ -45,21 +49,25 @@ impl Cache {
         Cache { folder: folder.filter(|path| usable(path).is_some()), written: false }
     }
 
-    /// The table kept under `key`.
-    pub fn load(&self, key: &[u8]) -> Option<Table> {
+    /// The table kept under `key`, unless it has more than `rows_max` rows. `pause` is called about each millisecond.
+    pub fn load(&self, key: &[u8], rows_max: usize, pause: &dyn Fn()) -> Option<Table> {
+        // A row takes two bytes at least.
+        let bytes_max = FILE_BYTES_MAX.min(rows_max as u64 * 2 + ROWLESS_BYTES_MAX);
         let mut file = OpenOptions::new()
             .read(true)
             .custom_flags(NO_FOLLOW)
             .open(self.folder.as_ref()?.join(name(key)))
             .ok()?;
-        let metadata = file.metadata().ok().filter(|m| m.is_file() && m.len() <= FILE_BYTES_MAX)?;
+        let metadata = file.metadata().ok().filter(|m| m.is_file() && m.len() <= bytes_max)?;
         let mut bytes = Vec::with_capacity(metadata.len() as usize);
-        Read::by_ref(&mut file).take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-        Table::decode(&bytes, key).ok()
+        Read::by_ref(&mut file).take(bytes_max).read_to_end(&mut bytes).ok()?;
+        pause();
+        Table::decode_in_pieces(&bytes, key, pause).ok().filter(|table| table.rows.len() <= rows_max)
     }
 
-    /// Keeps a table. A full disk or a folder that cannot be written is no error: the table is built again next time.
-    pub fn store(&mut self, key: &[u8], table: &Table) {
+    /// Keeps a table. A full disk or a folder that cannot be written is no error: the table is built again next time. `pause` is called about
+    /// each millisecond.
+    pub fn store(&mut self, key: &[u8], table: &Table, pause: &dyn Fn()) {
         let Some(folder) = &self.folder else { return };
         self.written = true;
         // Complete or not at all, also for another lightfoot that reads at the same time.
@@ -71,7 +79,10 @@ impl Cache {
                 .mode(0o600)
                 .custom_flags(NO_FOLLOW)
                 .open(&temporary)?;
-            file.write_all(&table.encode(key))?;
+            for piece in table.encode_in_pieces(key, pause).chunks(WRITTEN_AT_ONCE) {
+                file.write_all(piece)?;
+                pause();
+            }
             fs::rename(&temporary, folder.join(name(key)))
         };
         if write().is_err() {
@@ -165,23 +176,27 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("lightfoot-cache-{}", std::process::id()));
         let mut cache = Cache::at(Some(folder.clone()));
         let (key, table) = ([7; 20], table());
-        assert!(cache.load(&key).is_none());
-        cache.store(&key, &table);
-        assert_eq!(cache.load(&key).as_ref(), Some(&table));
-        assert!(cache.load(&[8; 20]).is_none());
+        assert!(cache.load(&key, usize::MAX >> 8, &|| {}).is_none());
+        cache.store(&key, &table, &|| {});
+        assert_eq!(cache.load(&key, usize::MAX >> 8, &|| {}).as_ref(), Some(&table));
+        assert!(cache.load(&key, table.rows.len() - 1, &|| {}).is_none(), "more rows than there is room for");
+        assert!(cache.load(&[8; 20], usize::MAX >> 8, &|| {}).is_none());
 
         let path = folder.join(name(&key));
         let mut bytes = fs::read(&path).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         fs::write(&path, &bytes).unwrap();
-        assert!(cache.load(&key).is_none(), "one bit is enough");
-        cache.store(&key, &table);
-        assert!(cache.load(&key).is_some(), "and it is replaced");
+        assert!(cache.load(&key, usize::MAX >> 8, &|| {}).is_none(), "one bit is enough");
+        cache.store(&key, &table, &|| {});
+        assert!(cache.load(&key, usize::MAX >> 8, &|| {}).is_some(), "and it is replaced");
         cache.tidy();
-        assert!(cache.load(&key).is_some());
+        assert!(cache.load(&key, usize::MAX >> 8, &|| {}).is_some());
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(Cache::at(Some(folder.clone())).load(&key).is_none(), "a folder that others may write to");
+        assert!(
+            Cache::at(Some(folder.clone())).load(&key, usize::MAX >> 8, &|| {}).is_none(),
+            "a folder that others may write to"
+        );
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -9,9 +9,10 @@ use crate::ranges::Ranges;
 use crate::workshop::{Job, Made, What, Workshop};
 use lightfoot_interpreters::{Interpreter, Layouts};
 use lightfoot_kernel::abi::{self, ObjectKey, ObjectState};
+use lightfoot_kernel::os;
 use lightfoot_kernel::tables::Tables;
 use lightfoot_process::{ObjectId, Processes};
-use lightfoot_unwind::{Rule, Table};
+use lightfoot_unwind::{Options, Rule, Table};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ pub(crate) struct Room {
     pub pages: u32,
     pub rules: u32,
     pub objects: u32,
+    /// Rows of one table while it is made; `None`: as many as are made without a limit of memory.
+    pub rows_of_one: Option<u32>,
 }
 
 /// What a library did, for the account and for tests.
@@ -43,6 +46,12 @@ const COMPARED_MAX: usize = 16;
 /// Banks made at a time, at least.
 const BANKS_AT_ONCE: u64 = 4;
 
+/// Rows written in one piece, at least: half a millisecond. A large table has millions.
+const ROWS_PER_PIECE: usize = 65_536;
+
+/// Memory of a row while its table is made; what has to be unpacked for that gets as much.
+const BYTES_PER_ROW: u64 = 20;
+
 /// An object with a table in the kernel.
 #[derive(Debug)]
 struct Shelved {
@@ -58,6 +67,20 @@ struct Shelved {
     rows: u64,
 }
 
+/// A table on its way into the kernel's maps.
+#[derive(Debug)]
+struct Shelving {
+    key: ObjectKey,
+    table: Table,
+    interpreter: Option<Interpreter>,
+    /// Numbers of the table's rules.
+    rules: Vec<u16>,
+    shelved: Shelved,
+    pages: Vec<abi::Page>,
+    /// Pages of the table that are written.
+    written: usize,
+}
+
 /// An object that was announced.
 #[derive(Clone, Debug)]
 struct Waiting {
@@ -67,6 +90,7 @@ struct Waiting {
 
 /// Why an object has no table.
 type Reason = String;
+const NO_ROOM: &str = "no room for its unwind table (see --mem)";
 
 /// What is known about an object's code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +120,7 @@ pub(crate) struct Library {
     /// What the objects' interpreters are, by place in the kernel's map; remarks about those that cannot be read.
     remarks: Vec<String>,
     workshop: Workshop,
+    shelving: Option<Shelving>,
     /// Objects that are interpreters.
     languages: HashMap<ObjectKey, Interpreter>,
     next_id: u32,
@@ -109,6 +134,11 @@ impl Library {
     /// # Errors
     /// If there can be no thread.
     pub fn new(room: Room) -> Result<Library> {
+        let mut options = Options::default();
+        if let Some(rows) = room.rows_of_one {
+            options.rows_max = rows as usize;
+            options.unpacked_limit_bytes = options.unpacked_limit_bytes.min(u64::from(rows) * BYTES_PER_ROW);
+        }
         Ok(Library {
             room,
             banks: Vec::new(),
@@ -122,7 +152,8 @@ impl Library {
             without: HashMap::new(),
             waiting: VecDeque::new(),
             remarks: Vec::new(),
-            workshop: Workshop::open(Cache::open(), layouts()).map_err(Error::no_thread)?,
+            workshop: Workshop::open(Cache::open(), layouts(), options).map_err(Error::no_thread)?,
+            shelving: None,
             languages: HashMap::new(),
             next_id: 1,
             changes: 0,
@@ -168,7 +199,7 @@ impl Library {
 
     /// Whether an object waits or is being prepared.
     pub fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || !self.workshop.is_idle()
+        !self.waiting.is_empty() || !self.workshop.is_idle() || self.shelving.is_some()
     }
 
     /// CPU time that tables may take from now on until the next call, in ns. Without a call there is no limit.
@@ -197,6 +228,17 @@ impl Library {
         let start = Instant::now();
         let mut ready = 0;
         loop {
+            while self.shelving.is_some() {
+                if !self.workshop.may_go_on() {
+                    return Ok(ready);
+                }
+                let before_ns = os::thread_cpu_ns();
+                ready += usize::from(self.shelve_on(kernel)?);
+                self.workshop.charge(os::thread_cpu_ns() - before_ns);
+                if self.shelving.is_some() && start.elapsed() >= limit {
+                    return Ok(ready);
+                }
+            }
             self.begin(kernel, processes)?;
             if self.workshop.is_idle() {
                 return Ok(ready);
@@ -205,7 +247,7 @@ impl Library {
                 return Ok(ready);
             };
             self.publish(made, kernel)?;
-            ready += 1;
+            ready += usize::from(self.shelving.is_none());
         }
     }
 
@@ -240,7 +282,7 @@ impl Library {
         self.waiting.remove(best.1)
     }
 
-    /// Puts a finished table into the kernel's maps.
+    /// Begins to put a finished table into the kernel's maps.
     fn publish(&mut self, made: Made, kernel: &mut Tables<'_>) -> Result<()> {
         let key = made.key;
         self.remarks.extend(made.remark);
@@ -256,9 +298,83 @@ impl Library {
         } else {
             self.counts.built += 1;
         }
-        let Some(mut shelved) = self.shelve(&table, kernel)? else {
-            return self.leave_without(key, "no room for its unwind table (see --mem)".into(), kernel);
-        };
+        for _ in 0..3 {
+            if let Some((shelved, rules)) = self.lay_out(&table, kernel)? {
+                let pages = vec![abi::Page::default(); shelved.pages.1 as usize];
+                let shelving = Shelving { key, table, interpreter, rules, shelved, pages, written: 0 };
+                self.shelving = Some(shelving);
+                return Ok(());
+            }
+            if self.forget(kernel, (self.shelved.len() / 4).max(1))? == 0 {
+                break;
+            }
+        }
+        self.leave_without(key, NO_ROOM.into(), kernel)
+    }
+
+    /// Writes the next rows of the table that is on its way; whether that was the last of it.
+    fn shelve_on(&mut self, kernel: &mut Tables<'_>) -> Result<bool> {
+        let Some(mut shelving) = self.shelving.take() else { return Ok(true) };
+        let mut rows = 0;
+        let piece: Vec<(u32, Vec<u32>)> = shelving
+            .table
+            .pages()
+            .skip(shelving.written)
+            .map_while(|page| {
+                let words = |(low, rule): (u16, u16)| {
+                    u32::from(low) << 16 | u32::from(shelving.rules[usize::from(rule)])
+                };
+                let page = (rows < ROWS_PER_PIECE)
+                    .then(|| (page.number, page.rows().map(words).collect::<Vec<u32>>()));
+                rows += page.as_ref().map_or(0, |page| page.1.len());
+                page
+            })
+            .collect();
+        if piece.is_empty() {
+            self.publish_shelved(shelving, kernel)?;
+            return Ok(true);
+        }
+        shelving.written += piece.len();
+        let free: u64 = self.banks.iter().map(|bank| u64::from(bank.free())).sum();
+        let missing = (rows as u64 + piece.len() as u64).saturating_sub(free);
+        // Some more than are needed now: it takes 10 ms, however many they are.
+        self.add_banks(missing.div_ceil(abi::BANK_ROWS.into()).next_multiple_of(BANKS_AT_ONCE), kernel)?;
+        let mut writes: HashMap<u32, Vec<(u32, Vec<u32>)>> = HashMap::new();
+        for (number, rows) in piece {
+            let Some((bank, at)) = self.find_rows(rows.len() as u32, kernel)? else {
+                self.give_back(&shelving.shelved);
+                self.leave_without(shelving.key, NO_ROOM.into(), kernel)?;
+                return Ok(true);
+            };
+            shelving.shelved.runs.push((bank, at, rows.len() as u32));
+            shelving.pages[(number - shelving.shelved.page_base) as usize] =
+                abi::Page { first_row: bank << 16 | at, rows: rows.len() as u32 };
+            writes.entry(bank).or_default().push((at, rows));
+        }
+        for (bank, runs) in &writes {
+            kernel.write_rows(*bank, runs.iter().map(|(at, rows)| (*at, rows.as_slice())))?;
+        }
+        self.shelving = Some(shelving);
+        Ok(false)
+    }
+
+    /// Room for rows, even if others have to go.
+    fn find_rows(&mut self, rows: u32, kernel: &mut Tables<'_>) -> Result<Option<(u32, u32)>> {
+        for _ in 0..3 {
+            if let Some(found) = self.take_rows(rows, kernel)? {
+                return Ok(Some(found));
+            }
+            if self.forget(kernel, (self.shelved.len() / 4).max(1))? == 0 {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells the kernel side of a table that is there now.
+    fn publish_shelved(&mut self, shelving: Shelving, kernel: &mut Tables<'_>) -> Result<()> {
+        let Shelving { key, interpreter, mut shelved, pages, .. } = shelving;
+        kernel.write_pages(shelved.pages.0, &pages)?;
         if let Some(interpreter) = interpreter
             && let Some(at) = self.interpreters.take(1)
         {
@@ -301,20 +417,8 @@ impl Library {
         Ok(kernel.put_object(&key, &object)?)
     }
 
-    /// Writes a table into the kernel's maps; `None` if there is no room for it, even after others had to go.
-    fn shelve(&mut self, table: &Table, kernel: &mut Tables<'_>) -> Result<Option<Shelved>> {
-        for _ in 0..3 {
-            if let Some(shelved) = self.try_shelve(table, kernel)? {
-                return Ok(Some(shelved));
-            }
-            if self.forget(kernel, (self.shelved.len() / 4).max(1))? == 0 {
-                break;
-            }
-        }
-        Ok(None)
-    }
-
-    fn try_shelve(&mut self, table: &Table, kernel: &mut Tables<'_>) -> Result<Option<Shelved>> {
+    /// Room for a table's pages and numbers for its rules; `None` if there is none.
+    fn lay_out(&mut self, table: &Table, kernel: &mut Tables<'_>) -> Result<Option<(Shelved, Vec<u16>)>> {
         let mut shelved = Shelved {
             pages: (0, 0),
             page_base: 0,
@@ -324,7 +428,7 @@ impl Library {
             rows: table.rows.len() as u64,
         };
         let (Some(first), Some(last)) = (table.rows.first(), table.rows.last()) else {
-            return Ok(Some(shelved));
+            return Ok(Some((shelved, vec![])));
         };
         let page_base = first.offset >> 16;
         let count = (last.offset >> 16) - page_base + 1;
@@ -338,31 +442,7 @@ impl Library {
         };
         shelved.pages = (first_page, count);
         shelved.page_base = page_base;
-        let free: u64 = self.banks.iter().map(|bank| u64::from(bank.free())).sum();
-        let missing = (table.rows.len() as u64 + u64::from(count)).saturating_sub(free);
-        // Some more than are needed now: it takes 10 ms, however many they are.
-        self.add_banks(missing.div_ceil(abi::BANK_ROWS.into()).next_multiple_of(BANKS_AT_ONCE), kernel)?;
-        let mut pages = vec![abi::Page::default(); count as usize];
-        let mut writes: HashMap<u32, Vec<(u32, Vec<u32>)>> = HashMap::new();
-        for page in table.pages() {
-            let rows: Vec<u32> = page
-                .rows()
-                .map(|(low, rule)| u32::from(low) << 16 | u32::from(rules[usize::from(rule)]))
-                .collect();
-            let Some((bank, at)) = self.take_rows(rows.len() as u32, kernel)? else {
-                self.give_back(&shelved);
-                return Ok(None);
-            };
-            shelved.runs.push((bank, at, rows.len() as u32));
-            pages[(page.number - page_base) as usize] =
-                abi::Page { first_row: bank << 16 | at, rows: rows.len() as u32 };
-            writes.entry(bank).or_default().push((at, rows));
-        }
-        for (bank, runs) in &writes {
-            kernel.write_rows(*bank, runs.iter().map(|(at, rows)| (*at, rows.as_slice())))?;
-        }
-        kernel.write_pages(first_page, &pages)?;
-        Ok(Some(shelved))
+        Ok(Some((shelved, rules)))
     }
 
     /// Numbers of a table's rules; `None` if there are too many distinct ones in all objects.
@@ -421,6 +501,18 @@ impl Library {
             self.banks.extend((0..count).map(|_| Ranges::new(0, abi::BANK_ROWS)));
         }
         Ok(())
+    }
+
+    /// Gives memory back: forgets a quarter of the objects, those used longest ago, and removes the last banks as far as they are empty. Their number.
+    pub fn shrink(&mut self, kernel: &mut Tables<'_>) -> Result<u32> {
+        self.forget(kernel, (self.shelved.len() / 4).max(1))?;
+        let used =
+            self.banks.iter().rposition(|bank| bank.free() < abi::BANK_ROWS).map_or(0, |last| last + 1);
+        // One stays: the barrier needs it.
+        let removed = (self.banks.len() - used.max(1).min(self.banks.len())) as u32;
+        kernel.remove_banks(removed)?;
+        self.banks.truncate(self.banks.len() - removed as usize);
+        Ok(removed)
     }
 
     /// Forgets up to `count` objects, those used longest ago first. How many it were.

@@ -56,6 +56,8 @@ const PREPARED_PROCESSES: usize = 64;
 /// When running JVMs are asked for the names of their code the first time, and then each time twice as late: one that exits
 /// cannot be asked any more.
 const FIRST_NAMES: Duration = Duration::from_secs(1);
+/// Between two times that memory is given back: it takes some milliseconds.
+const BETWEEN_EVICTIONS: Duration = Duration::from_secs(1);
 /// Measurements when the run is over, so that a short one has enough of them.
 const CALIBRATION_BURSTS_AT_END: usize = 5;
 
@@ -104,6 +106,8 @@ pub struct Run {
     calibrated: Instant,
     /// When JVMs are asked next, since the start.
     next_names: Duration,
+    /// Memory is not given back sooner than this, since the start.
+    next_eviction: Duration,
     notes: Vec<String>,
 }
 
@@ -117,6 +121,9 @@ struct Summary {
     stack_slots: u32,
     /// BPF maps but for unwind rows, in bytes; 0 if no limit of memory was asked for.
     map_bytes: u64,
+    memory_bytes: Option<u64>,
+    /// For symbol tables, in bytes.
+    symbol_bytes: u64,
     command_line: String,
     version: &'static str,
 }
@@ -236,6 +243,8 @@ impl Run {
                 transfer,
                 stack_slots: memory.stack_slots,
                 map_bytes: memory_bytes.map_or(0, |_| sampler.memory_bytes()),
+                memory_bytes,
+                symbol_bytes: memory.symbol_bytes,
                 command_line,
                 version,
             },
@@ -243,7 +252,7 @@ impl Run {
             timing,
             live,
             processes: Processes::new(Limits::default()),
-            library: Library::new(room(&memory))?,
+            library: Library::new(room(&memory, memory_bytes.is_some()))?,
             interpreters: Interpreters::default(),
             stacks: Stacks::default(),
             deferred: Deferred::new(memory.deferred_bytes as usize),
@@ -261,6 +270,7 @@ impl Run {
             calibration: None,
             calibrated: Instant::now(),
             next_names: FIRST_NAMES,
+            next_eviction: Duration::ZERO,
             notes,
         };
         if !jvm_attach {
@@ -326,7 +336,27 @@ impl Run {
         let Some(controls) = self.steering.step(&seen) else { return Ok(()) };
         self.library.allow(controls.work_ns);
         self.timing.obey(controls, &mut self.sampler, &mut self.live)?;
-        Ok(self.sampler.set_follow(controls.follow_attached)?)
+        self.sampler.set_follow(controls.follow_attached)?;
+        if controls.evict_bytes > 0 && self.started.elapsed() >= self.next_eviction {
+            self.evict()?;
+        }
+        Ok(())
+    }
+
+    /// Gives memory back: what waits for tables is ended as far as it goes, the tables used longest ago are forgotten, and what was freed
+    /// goes back to the kernel.
+    fn evict(&mut self) -> Result<()> {
+        self.next_eviction = self.started.elapsed() + BETWEEN_EVICTIONS;
+        let before_ns = os::thread_cpu_ns();
+        os::trim_memory();
+        let used = os::rss_bytes() + self.request.map_bytes + self.sampler.tables().bank_bytes();
+        if self.request.memory_bytes.is_some_and(|limit| used > limit / 100 * 95) {
+            self.walk_deferred(true);
+            self.library.shrink(&mut self.sampler.tables())?;
+            os::trim_memory();
+        }
+        self.steering.spent.objects_ns += os::thread_cpu_ns() - before_ns;
+        Ok(())
     }
 
     /// What was spent since sampling began.
@@ -475,7 +505,12 @@ impl Run {
         self.clock.enter(Phase::Symbolize, os::process_cpu_ns());
         // From here on nothing of ours is needed in the kernel.
         drop(self.sampler);
-        let mut names = Names::find(&self.stacks, &mut self.processes, &Options::default());
+        let mut symbols = Options::default();
+        if self.request.memory_bytes.is_some() {
+            symbols.unpacked_limit_bytes = symbols.unpacked_limit_bytes.min(self.request.symbol_bytes);
+            os::trim_memory();
+        }
+        let mut names = Names::find(&self.stacks, &mut self.processes, &symbols);
         let mut table = StackTable::default();
         let samples = names.samples(&self.stacks, &mut table);
         let debt = debt(&self.stacks, &self.library, &self.processes);
@@ -765,12 +800,13 @@ fn saw(seen: &ObjectSeen, processes: &mut Processes) -> Option<ObjectId> {
 }
 
 /// What of the plan the unwind tables get.
-fn room(memory: &MemoryPlan) -> Room {
+fn room(memory: &MemoryPlan, limited: bool) -> Room {
     Room {
         banks: memory.row_banks,
         pages: memory.page_slots,
         rules: memory.rule_slots,
         objects: memory.objects,
+        rows_of_one: limited.then(|| memory.table_rows()),
     }
 }
 

@@ -60,11 +60,11 @@ pub(crate) struct Workshop {
 }
 
 impl Workshop {
-    /// Starts the thread; nothing is held back until [`Workshop::allow`] is called.
+    /// Starts the thread, which builds tables with these options; nothing is held back until [`Workshop::allow`] is called.
     ///
     /// # Errors
     /// If there can be no thread.
-    pub fn open(cache: Cache, layouts: Layouts) -> std::io::Result<Workshop> {
+    pub fn open(cache: Cache, layouts: Layouts, options: Options) -> std::io::Result<Workshop> {
         let (jobs, next) = channel();
         let (finished, made) = channel();
         let gate = Arc::new(Gate::default());
@@ -72,7 +72,7 @@ impl Workshop {
         let thread = std::thread::Builder::new()
             .name("lightfoot-rows".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || Worker { cache, layouts, gate: passed }.run(&next, &finished))?;
+            .spawn(move || Worker { cache, layouts, options, gate: passed }.run(&next, &finished))?;
         Ok(Workshop { jobs: Some(jobs), made, gate, thread: Some(thread), idle: true })
     }
 
@@ -97,6 +97,18 @@ impl Workshop {
     /// CPU time that may be used from now on until the next call, in ns.
     pub fn allow(&self, ns: u64) {
         self.gate.allow(ns);
+    }
+
+    /// Whether there is CPU time left that may be used.
+    pub fn may_go_on(&self) -> bool {
+        self.gate.lock().left_ns != Some(0)
+    }
+
+    /// Charges what another thread used for tables, in ns. It is not in [`Workshop::spent_ns`].
+    pub fn charge(&self, ns: u64) {
+        let mut state = self.gate.lock();
+        state.left_ns = state.left_ns.map(|left| left.saturating_sub(ns));
+        state.fresh = false;
     }
 
     /// CPU time used so far, in ns.
@@ -172,6 +184,7 @@ impl Gate {
 struct Worker {
     cache: Cache,
     layouts: Layouts,
+    options: Options,
     gate: Arc<Gate>,
 }
 
@@ -230,14 +243,24 @@ impl Worker {
     ) -> Result<Table, BuildError> {
         let elf = lightfoot_unwind::Elf::parse(bytes)?;
         let key = bytes.file.metadata().ok().map(|metadata| key_of(&elf.build_id, path, &metadata));
-        if let Some(table) = key.as_ref().and_then(|key| self.cache.load(key)) {
+        let pause = || bytes.pause();
+        let rows_max = self.options.rows_max;
+        if let Some(table) = key.as_ref().and_then(|key| self.cache.load(key, rows_max, &pause)) {
             made.kept = true;
             return Ok(table);
         }
-        let table = Table::build(bytes, &Options::default())?;
+        let table = Table::build(bytes, &self.options)?;
+        let left_out = table.stats.left_out;
+        if left_out > 0 {
+            made.remark = Some(format!(
+                "{left_out} of {} functions of {} have no unwind table: no room for more than {rows_max} rows (see --mem)",
+                table.stats.functions + left_out,
+                path.display()
+            ));
+        }
         // Of a file that could not be read to its end, because the run is over, there is only half a table.
-        if let Some(key) = key.filter(|_| !self.gate.lock().closed) {
-            self.cache.store(&key, &table);
+        if let Some(key) = key.filter(|_| left_out == 0 && !self.gate.lock().closed) {
+            self.cache.store(&key, &table, &pause);
         }
         Ok(table)
     }
@@ -266,6 +289,11 @@ impl ReadAt for FileBytes {
             return None;
         }
         self.file.read_exact_at(into, offset).ok()
+    }
+
+    fn pause(&self) {
+        // Whether the run is over is asked where something is read next.
+        self.gate.pass(os::thread_cpu_ns());
     }
 }
 
@@ -307,7 +335,7 @@ mod tests {
     fn a_large_object_waits_for_its_allowance_and_the_table_is_the_same() {
         let path = std::env::current_exe().unwrap();
         let whole = Table::build(&std::fs::read(&path).unwrap(), &Options::default()).unwrap();
-        let mut workshop = Workshop::open(Cache::none(), Layouts::built_in()).unwrap();
+        let mut workshop = Workshop::open(Cache::none(), Layouts::built_in(), Options::default()).unwrap();
         workshop.allow(0);
         let file = File::open(&path).unwrap();
         let size = file.metadata().unwrap().len();
@@ -329,7 +357,7 @@ mod tests {
 
     #[test]
     fn dropping_it_ends_a_job_that_waits() {
-        let mut workshop = Workshop::open(Cache::none(), Layouts::built_in()).unwrap();
+        let mut workshop = Workshop::open(Cache::none(), Layouts::built_in(), Options::default()).unwrap();
         workshop.allow(0);
         let file = File::open("/proc/self/exe").unwrap();
         let size = file.metadata().unwrap().len();

@@ -233,8 +233,8 @@ impl Builder {
         self.rows.get(first..first + function.rows as usize).unwrap_or_default()
     }
 
-    /// The finished rows.
-    pub fn finish(mut self) -> (Vec<Rule>, Vec<Row>, Stats) {
+    /// The finished rows. `pause` is called now and then.
+    pub fn finish(mut self, pause: &dyn Fn()) -> (Vec<Rule>, Vec<Row>, Stats) {
         self.settle();
         self.stats.rows_before_merge = self.rows.len() as u64;
         let mut merged: Vec<Row> = Vec::new();
@@ -247,7 +247,12 @@ impl Builder {
             merged.push(Row { offset, rule });
         };
         let mut functions = self.functions.iter().peekable();
+        let mut done = 0usize;
         while let Some(function) = functions.next() {
+            done += 1;
+            if done.is_multiple_of(FUNCTIONS_PER_PIECE) {
+                pause();
+            }
             let rows = self.rows_of(function);
             // The head may have been cut off: the row that holds at the start comes first.
             let first = rows.partition_point(|row| row.offset <= function.start).saturating_sub(1);
@@ -264,6 +269,9 @@ impl Builder {
         (self.rules.into_inner(), merged, self.stats)
     }
 }
+
+/// Functions that are finished in about a millisecond.
+const FUNCTIONS_PER_PIECE: usize = 16_384;
 
 /// glibc's `clone` and `clone3` end their unwind information at the system call, so that debuggers stop there; that of the child begins
 /// after a few instructions: at most this many bytes are in between.
@@ -336,7 +344,7 @@ impl Table {
         // Only a few objects ever need rbx (ld.so): elsewhere it would only multiply rules and rows.
         let needs_bx = first.rules.list.iter().any(|rule| rule.cfa == crate::CfaKind::Bx);
         let builder = if needs_bx { gather(&elf, data, options, true) } else { first };
-        let (rules, rows, stats) = builder.finish();
+        let (rules, rows, stats) = builder.finish(&|| data.pause());
         let text = elf.segments.iter().filter(|segment| segment.executable).copied().collect();
         Ok(Table { arch: elf.arch, rules, rows, text, build_id: elf.build_id, stats })
     }

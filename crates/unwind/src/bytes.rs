@@ -12,6 +12,9 @@ pub trait ReadAt {
 
     /// Fills `into` from `offset`. `None` if the bytes are not all there, or reading failed.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Option<()>;
+
+    /// Called about each millisecond of work that reads nothing, so that the work can be spread over time. Does nothing unless it is written anew.
+    fn pause(&self) {}
 }
 
 impl ReadAt for [u8] {

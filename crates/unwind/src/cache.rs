@@ -8,13 +8,20 @@ const MAGIC: [u8; 8] = *b"LFunwind";
 /// To be raised whenever the layout changes, or what rows are built.
 const VERSION: u32 = 4;
 const KEY_MAX: usize = 4096;
+/// Rows that are written or read in about a millisecond.
+const ROWS_PER_PIECE: usize = 65_536;
 
 impl Table {
     /// The table as bytes, about 2.5 for a row. `key` says what the table is of (build ID, size and the like), at most 4,096 bytes.
     pub fn encode(&self, key: &[u8]) -> Vec<u8> {
+        self.encode_in_pieces(key, &|| {})
+    }
+
+    /// [`Table::encode`], which calls `pause` about each millisecond.
+    pub fn encode_in_pieces(&self, key: &[u8], pause: &dyn Fn()) -> Vec<u8> {
         let mut out = Writer::new(MAGIC, VERSION);
         out.string(&key[..key.len().min(KEY_MAX)]);
-        self.write(&mut out);
+        self.write(&mut out, pause);
         let stats = self.stats;
         for number in numbers(stats) {
             out.count(number);
@@ -27,6 +34,14 @@ impl Table {
     /// # Errors
     /// Anything but exactly such bytes.
     pub fn decode(bytes: &[u8], key: &[u8]) -> Result<Table, DecodeError> {
+        Table::decode_in_pieces(bytes, key, &|| {})
+    }
+
+    /// [`Table::decode`], which calls `pause` about each millisecond.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn decode_in_pieces(bytes: &[u8], key: &[u8], pause: &dyn Fn()) -> Result<Table, DecodeError> {
         let mut at = coding::open(bytes, MAGIC, VERSION)?;
         if coding::string(&mut at, KEY_MAX).ok_or(DecodeError::Inconsistent)?
             != &key[..key.len().min(KEY_MAX)]
@@ -34,7 +49,7 @@ impl Table {
             return Err(DecodeError::Key);
         }
         let mut read = || {
-            let mut table = Table::read(&mut at)?;
+            let mut table = Table::read(&mut at, pause)?;
             table.stats = Stats {
                 functions: at.uleb()?,
                 go_functions: at.uleb()?,
@@ -51,7 +66,7 @@ impl Table {
     }
 
     /// Everything but the stats.
-    pub(crate) fn write(&self, out: &mut Writer) {
+    pub(crate) fn write(&self, out: &mut Writer, pause: &dyn Fn()) {
         out.u8(self.arch as u8);
         out.string(&self.build_id);
         out.count(self.text.len() as u64);
@@ -66,14 +81,17 @@ impl Table {
         }
         out.count(self.rows.len() as u64);
         let mut before = 0;
-        for row in &self.rows {
+        for (index, row) in self.rows.iter().enumerate() {
+            if index % ROWS_PER_PIECE == ROWS_PER_PIECE - 1 {
+                pause();
+            }
             out.count(u64::from(row.offset.wrapping_sub(before)));
             out.count(u64::from(row.rule));
             before = row.offset;
         }
     }
 
-    pub(crate) fn read(at: &mut Cursor<'_>) -> Option<Table> {
+    pub(crate) fn read(at: &mut Cursor<'_>, pause: &dyn Fn()) -> Option<Table> {
         let arch = Arch::from_number(at.u8()?)?;
         let build_id = coding::string(at, 64)?.to_vec();
         let mut text = Vec::new();
@@ -94,6 +112,9 @@ impl Table {
         let mut rows: Vec<Row> = Vec::with_capacity(count);
         let mut offset = 0u32;
         for index in 0..count {
+            if index % ROWS_PER_PIECE == ROWS_PER_PIECE - 1 {
+                pause();
+            }
             let step = u32::try_from(at.uleb()?).ok()?;
             let rule = u16::try_from(at.uleb()?).ok()?;
             let repeats = rows.last().is_some_and(|before| before.rule == rule);

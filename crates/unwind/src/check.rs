@@ -89,7 +89,7 @@ fn whole(name: &str, bytes: &[u8]) -> Section {
 }
 
 fn finish(builder: Builder, arch: Arch) -> Table {
-    let (rules, rows, stats) = builder.finish();
+    let (rules, rows, stats) = builder.finish(&|| {});
     let table = Table { arch, rules, rows, text: vec![], build_id: vec![], stats };
     merged(&table);
     table

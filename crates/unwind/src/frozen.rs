@@ -208,7 +208,7 @@ impl Frozen {
         }
         out.count(self.tables.len() as u64);
         for table in &self.tables {
-            table.write(&mut out);
+            table.write(&mut out, &|| {});
         }
         out.u8(self.found.outcome as u8);
         out.count(self.found.frames.len() as u64);
@@ -264,7 +264,7 @@ impl Frozen {
         }
         let mut tables = Vec::new();
         for _ in 0..coding::count(at, 20)? {
-            tables.push(Table::read(at)?);
+            tables.push(Table::read(at, &|| {})?);
         }
         let outcome = Outcome::ALL.get(usize::from(at.u8()?)).copied()?;
         let mut frames = Vec::new();
