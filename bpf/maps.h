@@ -217,6 +217,8 @@ struct scratch {
 		__u64 process_start_ns;
 		__u64 exec_id;
 		__u64 base; /* what its symbols are relative to */
+		__u64 code_start;
+		__u64 code_end;
 		__u32 index; /* in `interpreters` */
 		__u32 reserved;
 	} ruby_of;

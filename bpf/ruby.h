@@ -305,6 +305,8 @@ __noinline int ruby_frames(__u32 slot, __u32 index)
 		struct lf_segment *segment = &s->segments[w->segment & (LF_MAX_SEGMENTS - 1)];
 
 		s->ruby_of.base = segment->start - segment->file_offset;
+		s->ruby_of.code_start = segment->start;
+		s->ruby_of.code_end = segment->end;
 		s->ruby_of.process_start_ns = s->record.process_start_ns;
 		s->ruby_of.exec_id = s->record.exec_id;
 		s->ruby_of.index = index;
@@ -324,6 +326,31 @@ __noinline int ruby_frames(__u32 slot, __u32 index)
 	if (w->at == before && !(w->interpreter_state[RUBY_INDEX] & RUBY_REST))
 		push_pair(s, LF_FRAME_RUBY, 0, (__u64)LF_RUBY_NOTHING << LF_FRAME_KIND_SHIFT);
 	return 0;
+}
+
+/*
+ * Leaves code that YJIT compiled, up to Ruby 3.1: it keeps no frame pointer, but its native frame is always the same, three saved
+ * registers below the return address (rbx, r12, r13: yjit_entry_prologue(), yjit_codegen.c), and only the interpreter calls it. False if
+ * what the walk stands at does not look like that. Later versions keep frame pointers.
+ */
+static __always_inline bool ruby_leave_compiled(struct scratch *s)
+{
+#if defined(__TARGET_ARCH_x86)
+	struct walk *w = &s->walk;
+	__u64 *words = (void *)s->buffer;
+
+	if (s->ruby_of.process_start_ns != s->record.process_start_ns || s->ruby_of.exec_id != s->record.exec_id ||
+	    read_user(w, words, 4 * sizeof(*words), w->sp) || words[3] < s->ruby_of.code_start || words[3] >= s->ruby_of.code_end)
+		return false;
+	w->bx = words[0];
+	w->ip = words[3];
+	w->sp += 4 * sizeof(*words);
+	w->flags = (w->flags & ~(WALK_EXACT | WALK_ALL_REGISTERS)) | WALK_BX_KNOWN;
+	return true;
+#else
+	(void)s;
+	return false;
+#endif
 }
 
 /*

@@ -452,7 +452,9 @@ __noinline int walk_frame(__u32 slot)
 		/* Code of a file that says nothing about it: perhaps it keeps frame pointers. What comes next will tell. */
 		done = follow_frame_pointer(w, LF_NO_ROWS, false);
 		w->flags |= WALK_GUESSED;
-	} else
+	} else if (ruby_leave_compiled(s))
+		done = 0;
+	else
 		done = follow_frame_pointer(w, LF_FRAME_POINTER_BROKEN, false); /* code made at run time keeps them */
 	w->flags |= WALK_STARTED;
 	return done;

@@ -2,7 +2,7 @@
 //!
 //! `RUBY` names the interpreter (default: `ruby`); `RUBY_ROOT` a folder to run it in by chroot, for other distributions' versions.
 
-use lightfoot_tests::{Lightfoot, Report, extension, out_of_reach, privileged, workspace};
+use lightfoot_tests::{Lightfoot, Report, Stack, extension, out_of_reach, privileged, workspace};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,8 +23,8 @@ fn without_class(label: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Runs `calls.rb` under lightfoot: the report, and kind -> labels, leaf first, by the program itself.
-fn profile(test: &str) -> Option<(Report, BTreeMap<String, Vec<String>>)> {
+/// Runs `calls.rb` under lightfoot, with `RUBYOPT`: the report, and kind -> labels, leaf first, by the program itself.
+fn profile(test: &str, options: &str) -> Option<(Report, BTreeMap<String, Vec<String>>)> {
     let ruby = std::env::var("RUBY").unwrap_or("ruby".into());
     let root = std::env::var("RUBY_ROOT").ok();
     let dir = tempfile::tempdir_in(root.as_deref().map_or("/tmp".into(), |root| format!("{root}/tmp")))
@@ -46,7 +46,8 @@ fn profile(test: &str) -> Option<(Report, BTreeMap<String, Vec<String>>)> {
         return None;
     }
     let command = format!("{} {} 4 {}", words.join(" "), inside(&script).display(), inside(&truth).display());
-    let report = Lightfoot::new(&format!("profile -F 499 -d 10s -- {command}")).report(0);
+    let arguments = format!("profile -F 499 -d 10s -- {command}");
+    let report = Lightfoot::new(&arguments).env("RUBYOPT", options).report(0);
     let text = std::fs::read_to_string(&truth).expect("the program's own words");
     let kinds = text.lines().map(|line| {
         let mut labels = line.split('\t').map(without_class);
@@ -63,8 +64,8 @@ fn burning(report: &Report) -> Vec<(Vec<Frame>, u64)> {
         .filter_map(|stack| {
             let frames = stack.frames.iter().zip(&stack.frame_ids).map(|(name, &id)| Frame {
                 name: without_class(name),
-                ruby: table[id]["kind"] == "ruby",
-                lines: table[id]["line"].as_u64().is_some_and(|line| line > 0),
+                ruby: table[id]["kind"] == "ruby" || table[id]["object"] == "[ruby]",
+                lines: name == NAMELESS || table[id]["line"].as_u64().is_some_and(|line| line > 0),
             });
             let mut frames: Vec<Frame> = frames.collect();
             frames.reverse();
@@ -74,21 +75,56 @@ fn burning(report: &Report) -> Vec<(Vec<Frame>, u64)> {
         .collect()
 }
 
+/// Name of a frame of Ruby whose code was gone before it could be asked: `eval` makes new code each time.
+const NAMELESS: &str = "[Ruby function]";
+
 /// Each sample below `burn` has exactly the frames that the program saw, and native frames stand where C runs Ruby, nowhere else.
 #[test]
 fn ruby_frames_are_those_that_the_program_sees() {
     let test = "ruby_frames_are_those_that_the_program_sees";
     let Some(_turn) = privileged(test) else { return };
-    let Some((report, kinds)) = profile(test) else { return };
+    let Some((report, kinds)) = profile(test, "") else { return };
+    assert_frames_and_order("interpreted", &report, &kinds);
+}
+
+/// The same where YJIT compiled the code, which has neither unwind information nor, up to 3.1, frame pointers.
+#[test]
+fn ruby_frames_stand_where_they_are_when_yjit_compiled_the_code() {
+    let test = "ruby_frames_stand_where_they_are_when_yjit_compiled_the_code";
+    let Some(_turn) = privileged(test) else { return };
+    let ruby = std::env::var("RUBY").unwrap_or("ruby".into());
+    let works = Command::new(&ruby).args(["--yjit", "-e", "exit RubyVM::YJIT.enabled?"]).status();
+    if std::env::var_os("RUBY_ROOT").is_none() && !works.is_ok_and(|status| status.success()) {
+        return out_of_reach(test, "no Ruby with YJIT");
+    }
+    let Some((report, kinds)) = profile(test, "--yjit") else { return };
+    assert_frames_and_order("YJIT", &report, &kinds);
+    let compiled = |stack: &Stack| stack.frames.iter().any(|frame| frame.starts_with("[jit"));
+    let (all, whole) =
+        (report.count(compiled), report.count(|stack| compiled(stack) && stack.outcome == "complete"));
+    let notes = report.json["meta"]["notes"].as_array().expect("notes");
+    assert!(notes.iter().any(|note| note.as_str().is_some_and(|note| note.contains("YJIT"))), "{notes:?}");
+    eprintln!("YJIT: {whole} of {all} samples through compiled code are whole");
+    assert!(all > 200, "{all} samples through compiled code: {}", report.heaviest(|_| true));
+    assert!(whole * 100 >= all * 99, "{whole} of {all} are whole: {}", report.heaviest(compiled));
+}
+
+/// Each sample of `burn` has the frames of one of the kinds, in order with native ones; each kind is met.
+fn assert_frames_and_order(what: &str, report: &Report, kinds: &BTreeMap<String, Vec<String>>) {
     // From 3.4 on `caller` leaves out the part of a method that rescues.
     let rescues = kinds.values().flatten().any(|label| label.starts_with("rescue in "));
-    let (mut right, mut all, mut wrong) = (0, 0, BTreeMap::<String, u64>::new());
+    let (mut right, mut all, mut nameless, mut wrong) = (0, 0, 0, BTreeMap::<String, u64>::new());
     let mut met = BTreeMap::<&str, u64>::new();
-    for (frames, count) in burning(&report) {
+    for (frames, count) in burning(report) {
         all += count;
         let shown = |frame: &&Frame| frame.ruby && (rescues || !frame.name.starts_with("rescue in "));
         let names: Vec<&str> = frames.iter().filter(shown).map(|frame| frame.name.as_str()).collect();
-        let kind = kinds.iter().find(|(_, labels)| names[1..].iter().eq(labels.iter()));
+        let told = |labels: &Vec<String>| {
+            labels.len() + 1 == names.len()
+                && labels.iter().zip(&names[1..]).all(|(told, name)| told == name || *name == NAMELESS)
+        };
+        let kind = kinds.iter().find(|(_, labels)| told(labels));
+        nameless += if names.contains(&NAMELESS) { count } else { 0 };
         let ruby: Vec<(usize, &Frame)> = frames.iter().enumerate().filter(|(_, frame)| frame.ruby).collect();
         let interleaved = ruby.windows(2).all(|pair| {
             let native_between = pair[1].0 - pair[0].0 - 1;
@@ -107,9 +143,12 @@ fn ruby_frames_are_those_that_the_program_sees() {
             _ => *wrong.entry(names.join(" <- ")).or_default() += count,
         }
     }
-    eprintln!("{right} of {all} samples have exactly the frames that the program sees: {met:?}");
+    eprintln!(
+        "{what}: {right} of {all} samples have exactly the frames that the program sees, {nameless} with one whose name is gone: {met:?}"
+    );
     assert!(all > 300, "{all} samples");
     assert!(right * 100 >= all * 99, "{right} of {all}, others: {wrong:#?}");
+    assert!(nameless * 20 <= all, "{nameless} of {all} have a frame without a name");
     // Nothing passes because a kind is never seen.
     let unseen: Vec<&String> = kinds.keys().filter(|kind| !met.contains_key(kind.as_str())).collect();
     assert!(unseen.is_empty(), "never seen: {unseen:?}");
@@ -120,7 +159,7 @@ fn ruby_frames_are_those_that_the_program_sees() {
 fn ruby_methods_have_classes_files_and_lines() {
     let test = "ruby_methods_have_classes_files_and_lines";
     let Some(_turn) = privileged(test) else { return };
-    let Some((report, _)) = profile(test) else { return };
+    let Some((report, _)) = profile(test, "") else { return };
     let source = std::fs::read_to_string(workspace().join("tests/programs/ruby/calls.rb")).expect("source");
     for (name, text) in [
         ("Shop#outer", "inner"),

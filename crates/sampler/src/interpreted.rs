@@ -4,7 +4,7 @@ use crate::library::Library;
 use lightfoot_interpreters::{Language, Memory, Process, Resolved, Unknown, Version, python, ruby};
 use lightfoot_kernel::abi::{Segment, frame};
 use lightfoot_kernel::os;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A frame of an interpreter.
@@ -50,6 +50,8 @@ pub(crate) struct Interpreters {
     ruby: ruby::Names,
     /// Of each version of Ruby: frames that led to code, and frames that did not.
     ruby_told: BTreeMap<Version, (u64, u64)>,
+    /// Versions of Ruby that were seen to run code made at run time.
+    ruby_compiled: BTreeSet<Version>,
 }
 
 /// So many frames, and not one of them led to code: the layout does not fit.
@@ -66,7 +68,20 @@ impl Interpreters {
             )
         };
         let python = self.python.distrusted().map(|version| sentence(Language::Python, version));
-        python.chain(ruby.map(|version| sentence(Language::Ruby, version))).collect()
+        let compiled = self.ruby_compiled.iter().map(|version| {
+            format!(
+                "Ruby {version} runs code that YJIT compiled: its native frames have no names, Ruby's own frames do, and their lines are \
+                 those of the last call"
+            )
+        });
+        python.chain(ruby.map(|version| sentence(Language::Ruby, version))).chain(compiled).collect()
+    }
+
+    /// Takes note of a stack with Ruby's frames that passes through code made at run time.
+    pub fn met_compiled(&mut self, library: &Library, segments: &[Segment]) {
+        let found = segments.iter().filter_map(|segment| library.interpreter(&segment.key()));
+        self.ruby_compiled
+            .extend(found.filter(|found| found.language == Language::Ruby).map(|found| found.version));
     }
 
     /// To be called before each batch of stacks: code may have been replaced.

@@ -3,7 +3,7 @@
 //! The kernel's key of a stack (`lf_record::stack`) covers thread, program, name and addresses, so a key seen before is the same stack and
 //! nothing of it needs to be looked at again.
 
-use crate::interpreted::{Interpreted, Interpreters};
+use crate::interpreted::{Interpreted, Interpreters, Kind};
 use crate::library::Library;
 use lightfoot_interpreters::{python, ruby};
 use lightfoot_kernel::abi::{Count, ObjectKey, Record, Segment, VDSO_DEVICE, frame};
@@ -139,6 +139,18 @@ impl Stacks {
             self.push(place);
         }
         let user = self.frames.len() as u32 - start - kernel;
+        let places = self.frames[start as usize..].iter().map(|place| self.places[place.0 as usize]);
+        let (mut has_ruby, mut has_compiled) = (false, false);
+        for place in places {
+            match place {
+                Place::Interpreted(frame) => has_ruby |= self.interpreted[frame as usize].kind == Kind::Ruby,
+                Place::Jit(..) => has_compiled = true,
+                _ => {}
+            }
+        }
+        if has_ruby && has_compiled {
+            interpreters.met_compiled(library, &segments);
+        }
         self.by_key.insert(header.stack, self.stacks.len() as u32);
         self.stacks.push(Stack {
             thread,
