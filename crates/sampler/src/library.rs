@@ -207,6 +207,16 @@ impl Library {
         self.workshop.allow(ns);
     }
 
+    /// Whether any of it is left, as far as this is known without a look at the thread's clock.
+    pub fn may_go_on(&self) -> bool {
+        self.workshop.may_go_on()
+    }
+
+    /// Charges work for tables that was done elsewhere, in ns.
+    pub fn charge(&self, ns: u64) {
+        self.workshop.charge(ns);
+    }
+
     /// Has small files prepared first: what most programs share is small, and one large file must not keep all of them waiting.
     pub fn smallest_first(&mut self, processes: &mut Processes) {
         let size = |waiting: &Waiting| waiting.object.and_then(|id| Some(processes.open(id).ok()?.size));

@@ -56,6 +56,8 @@ const PREPARED_PROCESSES: usize = 64;
 /// When running JVMs are asked for the names of their code the first time, and then each time twice as late: one that exits
 /// cannot be asked any more.
 const FIRST_NAMES: Duration = Duration::from_secs(1);
+/// Processes that wait to be asked for their mappings; of more, their files are announced one by one.
+const UNASKED_MAX: usize = 1_024;
 /// Between two times that memory is given back: it takes some milliseconds.
 const BETWEEN_EVICTIONS: Duration = Duration::from_secs(1);
 /// Measurements when the run is over, so that a short one has enough of them.
@@ -104,6 +106,8 @@ pub struct Run {
     /// What an interrupt costs; `None` if it cannot be measured.
     calibration: Option<Calibration>,
     calibrated: Instant,
+    /// Processes whose mappings are to be asked for: one with an unknown file has others, most likely.
+    unasked: BTreeSet<u32>,
     /// When JVMs are asked next, since the start.
     next_names: Duration,
     /// Memory is not given back sooner than this, since the start.
@@ -269,6 +273,7 @@ impl Run {
             objects_at_start_ns: 0,
             calibration: None,
             calibrated: Instant::now(),
+            unasked: BTreeSet::new(),
             next_names: FIRST_NAMES,
             next_eviction: Duration::ZERO,
             notes,
@@ -400,7 +405,7 @@ impl Run {
             calibrate_ns,
             objects_ns,
             names_ns,
-            work_waits: self.library.is_busy(),
+            work_waits: self.library.is_busy() || !self.unasked.is_empty(),
             switches_outside: outside.map(|(switches, _)| switches),
             forks_outside: outside.map(|(_, forks)| forks),
             rss_bytes,
@@ -650,13 +655,22 @@ impl Run {
 
     /// Takes everything that waits, and prepares files that are new.
     fn drain(&mut self) -> Result<()> {
-        let mut told = self.take_all()?;
-        told.extend(self.deferred.unknown_processes());
+        let told = self.take_all()?;
+        self.unasked.extend(told);
+        self.unasked.extend(self.deferred.unknown_processes());
         let may_work = self.steering.controls().is_none_or(|controls| controls.work_ns > 0);
-        if !told.is_empty() && may_work {
+        // One by one: those of a process with thousands of mappings take milliseconds.
+        while self.library.may_go_on()
+            && let Some(pid) = self.unasked.pop_first()
+        {
             let before_ns = os::thread_cpu_ns();
-            self.announce(told)?;
-            self.steering.spent.objects_ns += os::thread_cpu_ns() - before_ns;
+            self.announce([pid])?;
+            let spent_ns = os::thread_cpu_ns() - before_ns;
+            self.library.charge(spent_ns);
+            self.steering.spent.objects_ns += spent_ns;
+        }
+        while self.unasked.len() > UNASKED_MAX {
+            self.unasked.pop_first();
         }
         if self.library.is_busy() {
             let limit = match self.steering.controls() {
@@ -678,7 +692,7 @@ impl Run {
 
     /// Ends the walks that waited for tables which are there now; `finally`: all, as far as they go.
     fn walk_deferred(&mut self, finally: bool) {
-        if self.deferred.is_empty() {
+        if self.deferred.is_empty() || !finally && !self.library.may_go_on() {
             return;
         }
         let before_ns = os::thread_cpu_ns();
@@ -688,7 +702,9 @@ impl Run {
         self.deferred.walk(library, &self.sampler.tables(), depth, finally, |record| {
             stacks.add(record, processes, interpreters, library);
         });
-        self.steering.spent.objects_ns += os::thread_cpu_ns() - before_ns;
+        let spent_ns = os::thread_cpu_ns() - before_ns;
+        self.library.charge(spent_ns);
+        self.steering.spent.objects_ns += spent_ns;
     }
 
     /// Ends all walks that still wait, those of short runs above all.

@@ -67,7 +67,7 @@ impl Steering {
 
     /// Takes in what was seen; returns what holds from now on, if there is a budget.
     pub fn step(&mut self, seen: &Observed) -> Option<&Controls> {
-        self.log.observe(seen.now_ns, seen.cost_ns());
+        self.log.observe(seen);
         let now = Duration::from_nanos(seen.now_ns);
         match &mut self.governor {
             Some(governor) => {
@@ -82,7 +82,7 @@ impl Steering {
 
     /// Takes in what was seen when sampling had stopped.
     pub fn last(&mut self, seen: &Observed) {
-        self.log.observe(seen.now_ns, seen.cost_ns());
+        self.log.observe(seen);
     }
 
     /// Samples that the asked rate would have taken and the lowered one did not.

@@ -70,11 +70,16 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// All of it together, in ns: what [`crate::WindowLog::observe`] wants, with or without a governor. Interrupts without a price count as 0.
+    /// All of it together, in ns. Interrupts without a price count as 0.
     pub fn cost_ns(&self) -> u64 {
+        let interrupts_ns = self.interrupts.saturating_mul(self.interrupt_each_ns.unwrap_or(0));
+        interrupts_ns.saturating_add(self.other_ns())
+    }
+
+    /// All but the interrupts, in ns.
+    pub fn other_ns(&self) -> u64 {
         let entries = self.follow_events.saturating_add(self.switch_events);
         [
-            self.interrupts.saturating_mul(self.interrupt_each_ns.unwrap_or(0)),
             entries.saturating_mul(super::TRACEPOINT_NS as u64),
             self.bpf_sample_ns,
             self.bpf_follow_ns,
