@@ -5,7 +5,7 @@ use lightfoot_tests::{
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Functions of C that stand between two of Python in `stacks.py`.
@@ -13,43 +13,108 @@ const BETWEEN: [&str; 4] = ["builtin_sorted", "functools_reduce", "pattern_subx"
 /// Percent of the samples whose frames must be exactly those that Python told.
 const EXACT_PERCENT: u64 = 99;
 
-/// Interpreters here, one of each version: the system's, and what pyenv has.
-fn pythons(test: &str) -> BTreeMap<String, PathBuf> {
-    let mut candidates = vec![PathBuf::from("/usr/bin/python3")];
+/// An interpreter, and a folder that it sees, for scripts.
+struct Python {
+    /// In a root folder of its own by `chroot`, for other distributions' versions.
+    root: Option<PathBuf>,
+    program: PathBuf,
+    scripts: tempfile::TempDir,
+}
+
+impl Python {
+    fn new(root: Option<PathBuf>, program: PathBuf) -> Python {
+        let folder = root.as_deref().map_or("/tmp".into(), |root| root.join("tmp"));
+        Python { root, program, scripts: tempfile::tempdir_in(folder).expect("folder") }
+    }
+
+    /// A path of the machine as the interpreter sees it.
+    fn inside(&self, path: &Path) -> PathBuf {
+        match &self.root {
+            Some(root) => Path::new("/").join(path.strip_prefix(root).expect("below the root")),
+            None => path.to_owned(),
+        }
+    }
+
+    /// The words of its command line.
+    fn words(&self) -> Vec<String> {
+        let root =
+            self.root.iter().flat_map(|root| ["/usr/sbin/chroot".to_owned(), root.display().to_string()]);
+        root.chain([self.program.display().to_string()]).collect()
+    }
+
+    fn command(&self) -> Command {
+        let words = self.words();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command
+    }
+
+    /// A script of `tests/programs/python`, as the interpreter sees it.
+    fn script(&self, name: &str) -> PathBuf {
+        let to = self.scripts.path().join(name);
+        std::fs::copy(workspace().join("tests/programs/python").join(name), &to).expect("copy");
+        self.inside(&to)
+    }
+
+    /// Runs a script for so many seconds.
+    fn run(&self, name: &str, seconds: f64) -> Command {
+        let mut command = self.command();
+        command.arg(self.script(name)).arg(seconds.to_string());
+        command
+    }
+
+    /// Folders of its headers; `None` if they are not installed.
+    fn headers(&self) -> Option<Vec<PathBuf>> {
+        let code = "import sysconfig; print(sysconfig.get_paths()['include'])";
+        let output = self.command().args(["-c", code]).output().ok()?;
+        let folder = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+        let root = self.root.as_deref().unwrap_or(Path::new("/"));
+        let folder = root.join(folder.strip_prefix("/").ok()?);
+        // Debian's include those of the CPU by their path below the second one.
+        folder.join("Python.h").is_file().then(|| vec![folder, root.join("usr/include")])
+    }
+}
+
+/// Interpreters here, one of each version: the system's, what pyenv has, and what is in the root folders that `PYTHON_ROOTS` names
+/// (separated by colons; `usr/bin/python3.*` in each).
+fn pythons(test: &str) -> BTreeMap<String, Python> {
+    let mut candidates = vec![(None, PathBuf::from("/usr/bin/python3"))];
     let versions = std::env::var_os("PYENV_ROOT")
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")));
     if let Some(Ok(entries)) = versions.map(|root| std::fs::read_dir(root.join("versions"))) {
-        candidates.extend(entries.flatten().map(|entry| entry.path().join("bin/python3")));
+        candidates.extend(entries.flatten().map(|entry| (None, entry.path().join("bin/python3"))));
+    }
+    for root in std::env::var("PYTHON_ROOTS").unwrap_or_default().split(':').filter(|root| !root.is_empty()) {
+        let programs = (8..=15).map(|minor| format!("usr/bin/python3.{minor}"));
+        let found = programs.filter(|program| Path::new(root).join(program).is_file());
+        candidates.extend(found.map(|program| (Some(PathBuf::from(root)), Path::new("/").join(program))));
     }
     let mut found = BTreeMap::new();
-    for path in candidates {
+    for (root, program) in
+        candidates.into_iter().filter(|(root, program)| root.is_some() || program.is_file())
+    {
+        let python = Python::new(root, program);
         let code = "import sys; print('%d.%d.%d' % sys.version_info[:3], *sys.version_info[:2])";
-        let Ok(output) = Command::new(&path).args(["-c", code]).output() else { continue };
+        let Ok(output) = python.command().args(["-c", code]).output() else { continue };
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let mut words = text.split_whitespace();
         let (Some(version), Some("3"), Some(minor)) = (words.next(), words.next(), words.next()) else {
             continue;
         };
-        if minor.parse::<u32>().is_ok_and(|minor| (8..=14).contains(&minor)) {
-            found.insert(version.to_owned(), path);
+        if minor.parse::<u32>().is_ok_and(|minor| (8..=15).contains(&minor)) {
+            found.insert(version.to_owned(), python);
         }
     }
     if found.is_empty() {
-        out_of_reach(test, "no Python from 3.8 to 3.14 here");
+        out_of_reach(test, "no Python from 3.8 to 3.15 here");
     }
     found
 }
 
-fn script(python: &PathBuf, name: &str, seconds: f64) -> Command {
-    let mut command = Command::new(python);
-    command.arg(workspace().join("tests/programs/python").join(name)).arg(seconds.to_string());
-    command
-}
-
 /// Profiles `stacks.py`. Returns what was seen and what Python says.
-fn stacks(python: &PathBuf) -> (Report, Value) {
-    let mut workload = Workload::spawn(&mut script(python, "stacks.py", 8.0));
+fn stacks(python: &Python) -> (Report, Value) {
+    let mut workload = Workload::spawn(&mut python.run("stacks.py", 8.0));
     assert_eq!(workload.next_line()["event"], "ready");
     let arguments = format!("profile --no-kernel -F 997 -d 5s -p {}", workload.pid());
     let report = Lightfoot::new(&arguments).report(0);
@@ -134,16 +199,15 @@ fn stacks_are_those_that_python_tells() {
 fn shares_files_and_lines() {
     let Some(_privileged) = privileged("shares_files_and_lines") else { return };
     for (version, python) in pythons("shares_files_and_lines") {
-        let python = python.display().to_string();
-        let path = workspace().join("tests/programs/python/nested.py");
+        let (words, path) = (python.words(), python.script("nested.py"));
         let report = Lightfoot::new("profile --no-kernel -F 499")
-            .command(&python, &format!("{} 3", path.display()))
+            .command(&words[0], &format!("{} {} 3", words[1..].join(" "), path.display()))
             .report(0);
         let named = |stack: &Stack, name: &str| {
             stack.frames.iter().any(|frame| frame == name || frame.strip_prefix("Worker.") == Some(name))
         };
         let [one, three] = ["one", "three"].map(|name| report.count(|stack| named(stack, name)));
-        assert!(one + three > 300, "{version}: {}", report.heaviest(|_| true));
+        assert!(one + three > 150, "{version}: {}", report.heaviest(|_| true));
         assert_share(&version, three as f64 / (one + three) as f64, 0.75, one + three);
         let busy = report.frame("busy").unwrap_or_else(|| panic!("{version}: no busy"));
         assert_eq!(busy["file"].as_str(), path.to_str(), "{version}");
@@ -168,7 +232,7 @@ fn threads_have_their_own_frames_and_the_collector_is_shown() {
         return;
     };
     for (version, python) in pythons("threads_have_their_own_frames_and_the_collector_is_shown") {
-        let mut workload = Workload::spawn(&mut script(&python, "threads.py", 7.0));
+        let mut workload = Workload::spawn(&mut python.run("threads.py", 7.0));
         assert_eq!(workload.next_line()["event"], "ready");
         let report =
             Lightfoot::new(&format!("profile --no-kernel -F 997 -d 4s -p {}", workload.pid())).report(0);
@@ -207,14 +271,6 @@ fn threads_have_their_own_frames_and_the_collector_is_shown() {
     }
 }
 
-/// Folder of an interpreter's headers; `None` if they are not installed.
-fn headers(python: &PathBuf) -> Option<PathBuf> {
-    let code = "import sysconfig; print(sysconfig.get_paths()['include'])";
-    let output = Command::new(python).args(["-c", code]).output().ok()?;
-    let folder = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
-    folder.join("Python.h").is_file().then_some(folder)
-}
-
 /// Python calls a C extension, which calls Python: each sample has the frames of both in the order in which they were called, as
 /// `sys._current_frames` and the extension itself tell.
 #[test]
@@ -223,11 +279,11 @@ fn a_c_extension_stands_between_its_caller_and_what_it_calls() {
     let Some(_privileged) = privileged(test) else { return };
     let mut tested = 0;
     for (version, python) in pythons(test) {
-        let Some(headers) = headers(&python) else { continue };
+        let Some(headers) = python.headers() else { continue };
         tested += 1;
-        let folder = tempfile::tempdir().expect("folder");
-        extension("python/truth.c", &[headers], &folder.path().join("truth.so"));
-        let mut workload = Workload::spawn(script(&python, "extension.py", 7.0).arg(folder.path()));
+        let folder = python.scripts.path();
+        extension("python/truth.c", &headers, &folder.join("truth.so"));
+        let mut workload = Workload::spawn(python.run("extension.py", 7.0).arg(python.inside(folder)));
         assert_eq!(workload.next_line()["event"], "ready");
         let arguments = format!("profile --no-kernel -F 997 -d 4s -p {}", workload.pid());
         let report = Lightfoot::new(&arguments).report(0);
@@ -286,7 +342,7 @@ fn processes_that_live_for_moments_have_names() {
     let programs = workspace().join("tests/programs");
     for (version, python) in pythons(test) {
         let arguments =
-            format!("20 {} -S -E {}", python.display(), programs.join("python/short.py").display());
+            format!("20 {} -S -E {}", python.words().join(" "), python.script("short.py").display());
         let report = Lightfoot::new("profile -F 499")
             .command(&programs.join("many.sh").display().to_string(), &arguments)
             .report(0);

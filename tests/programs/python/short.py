@@ -2,9 +2,11 @@
 
 
 def work():
+    # Small numbers, which take no memory of their own.
     total = 0
-    for number in range(150_000):
-        total ^= number
+    for _ in range(700):
+        for number in range(200):
+            total ^= number
     return total
 
 

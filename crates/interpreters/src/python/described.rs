@@ -21,8 +21,10 @@ struct Parts {
     bytes: usize,
     text: usize,
     collector: usize,
-    /// Places in the part on interpreters.
+    /// Place in the part on interpreters.
     collector_in_interpreter: usize,
+    /// Place of the thread's own number in the part on threads; the kernel's number comes next, the status two places later.
+    id_in_thread: usize,
 }
 
 const PARTS_3_13: Parts = Parts {
@@ -36,6 +38,7 @@ const PARTS_3_13: Parts = Parts {
     text: 67,
     collector: 71,
     collector_in_interpreter: 4,
+    id_in_thread: 5,
 };
 const PARTS_3_14: Parts = Parts {
     runtime: 3,
@@ -48,6 +51,20 @@ const PARTS_3_14: Parts = Parts {
     text: 77,
     collector: 81,
     collector_in_interpreter: 5,
+    id_in_thread: 5,
+};
+const PARTS_3_15: Parts = Parts {
+    runtime: 3,
+    interpreter: 6,
+    thread: 22,
+    frame: 39,
+    code: 47,
+    object: 58,
+    bytes: 86,
+    text: 89,
+    collector: 94,
+    collector_in_interpreter: 5,
+    id_in_thread: 8,
 };
 
 impl<'a> Described<'a> {
@@ -56,6 +73,7 @@ impl<'a> Described<'a> {
         let parts = match version.minor {
             13 => &PARTS_3_13,
             14 => &PARTS_3_14,
+            15 => &PARTS_3_15,
             _ => return None,
         };
         (words.len() > parts.collector + 1).then_some(Described { words, parts, minor: version.minor })
@@ -90,9 +108,9 @@ impl<'a> Described<'a> {
             (Offset::ThreadNext, parts.thread, 2),
             (Offset::ThreadInterpreter, parts.thread, 3),
             (Offset::ThreadFrame, parts.thread, 4),
-            (Offset::ThreadId, parts.thread, 5),
-            (Offset::ThreadNativeId, parts.thread, 6),
-            (Offset::ThreadStatus, parts.thread, 8),
+            (Offset::ThreadId, parts.thread, parts.id_in_thread),
+            (Offset::ThreadNativeId, parts.thread, parts.id_in_thread + 1),
+            (Offset::ThreadStatus, parts.thread, parts.id_in_thread + 3),
             (Offset::FramePrevious, parts.frame, 1),
             (Offset::FrameCode, parts.frame, 2),
             (Offset::FrameInstruction, parts.frame, 3),
@@ -116,8 +134,13 @@ impl<'a> Described<'a> {
         if self.minor >= 14 {
             set(Offset::CodeLocalCopies, word(parts.code, 10))?;
         }
-        // A string that is not ASCII has two more words before its characters: Include/cpython/unicodeobject.h, 3.13 and 3.14.
-        set(Offset::TextCompactHeader, word(parts.text, 3).saturating_add(16))?;
+        // Before 3.15 it does not say so: a string that is not ASCII has two more words before its characters,
+        // Include/cpython/unicodeobject.h.
+        let compact_header = match self.minor {
+            15.. => word(parts.text, 4),
+            _ => word(parts.text, 3).saturating_add(16),
+        };
+        set(Offset::TextCompactHeader, compact_header)?;
         let collector = word(parts.interpreter, parts.collector_in_interpreter);
         set(Offset::Collecting, collector.saturating_add(word(parts.collector, 1)))?;
         // What follows is not in the description: Include/internal/pycore_frame.h, Include/cpython/{pystate,unicodeobject}.h.
