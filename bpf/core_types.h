@@ -204,6 +204,7 @@ struct thread_struct {
 
 /* CONFIG_SCHED_INFO: how long a task waited for a CPU, in ns of its run queue's clock. */
 struct sched_info {
+	unsigned long pcount;            /* how often it got a CPU */
 	unsigned long long run_delay;    /* waits that are over */
 	unsigned long long last_arrival; /* when it last got a CPU */
 	unsigned long long last_queued;  /* since when it waits; 0: it does not */

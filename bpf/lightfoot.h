@@ -307,9 +307,11 @@ struct lf_off_cpu_settings {
 	__u64 from_ns;  /* CLOCK_MONOTONIC: nothing before this counts; 0: nothing counts yet */
 	__u64 until_ns; /* nothing after this counts; 0: it goes on */
 	__u64 cgroup;   /* LF_TARGET_CGROUP: its id */
-	__u64 reserved;
+	__s64 clock_offset; /* at until_ns: CLOCK_MONOTONIC less the clock that waits are measured with */
+	__u32 stretch;  /* counts the stretches of time between pauses, from 1 on */
+	__u32 reserved;
 };
-_Static_assert(sizeof(struct lf_off_cpu_settings) == 32, "keep in step with offcpu.rs");
+_Static_assert(sizeof(struct lf_off_cpu_settings) == 40, "keep in step with offcpu.rs");
 
 #define LF_WAITS 5
 
@@ -325,8 +327,14 @@ struct lf_off_cpu_sums {
 	/* lf_live::waits_max: samples taken in this step. */
 	__u64 step;
 	__u64 taken;
+	/* Switches since the last one whose run time was measured, that one not included, and after how many comes the next. */
+	__u32 untimed;
+	__u32 timed_after;
+	/* When that was: CLOCK_MONOTONIC, and the clock that waits are measured with. */
+	__u64 timed_ns;
+	__u64 timed_clock;
 };
-_Static_assert(sizeof(struct lf_off_cpu_sums) == 128, "keep in step with offcpu.rs");
+_Static_assert(sizeof(struct lf_off_cpu_sums) == 152, "keep in step with offcpu.rs");
 
 /*
  * A stack on its way to user space: this header, then kernel_frames addresses, then user_words words (enum lf_frame), each part leaf

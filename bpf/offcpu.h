@@ -2,7 +2,7 @@
 /*
  * Off-CPU time. Each thread's switch-out is remembered with it; at its switch-in the length of the wait is known, and sampled with
  * a probability proportional to it. Only then the stack is taken: of a task that does not run yet, so its memory is read through its
- * page tables (remote.h). A switch that is not sampled costs two look-ups and a clock read.
+ * page tables (remote.h). A switch that is not sampled costs two look-ups: the scheduler has just read a clock itself.
  *
  * Which waits are sampled: the short ones of a CPU, laid end to end, are a line that is cut into strata of T (lf_live::block_ns). Each
  * stratum has one point, anywhere in it with the same probability. A wait that covers a point is a sample of weight T. Each wait of d
@@ -24,11 +24,13 @@
 
 /* A thread. */
 struct off_cpu {
-	__u64 since_ns;  /* when it left its CPU; 0: it is on one */
+	__u64 since_ns;  /* when it left its CPU, by switch_clock(); 0: it is on one; SINCE_BEGIN */
 	__u64 run_delay; /* its sched_info::run_delay then */
 	__u32 wait;      /* enum lf_wait */
-	__u32 known;     /* 1: the thread is wanted and has been looked at */
+	__u32 stretch;   /* lf_off_cpu_settings::stretch in which this was written: older waits were not watched all the time */
 };
+/* It has been off its CPU since lf_off_cpu_settings::from_ns. */
+#define SINCE_BEGIN 1
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -52,12 +54,29 @@ struct {
 	__type(value, struct lf_off_cpu_sums);
 } off_cpu_sums SEC(".maps");
 
-/* The clock that sched_info is kept in, as of the latest switch of the task's CPU; 0 if it cannot be read. */
-static __always_inline __u64 run_queue_clock(struct task_struct *task)
+/* Whether the run queue's clock can be read: CONFIG_FAIR_GROUP_SCHED. */
+static __always_inline bool has_run_queue_clock(void)
 {
-	if (bpf_core_field_exists(task->se.cfs_rq->rq))
+	return bpf_core_field_exists(((struct cfs_rq *)NULL)->rq);
+}
+
+/*
+ * The time of a switch in ns, of which only differences mean something: the run queue's clock, which the scheduler has just brought up
+ * to date, and which sched_info is kept in. A fifth of the price of reading CLOCK_MONOTONIC.
+ */
+static __always_inline __u64 switch_clock(struct task_struct *task)
+{
+	if (has_run_queue_clock())
 		return task->se.cfs_rq->rq->clock;
-	return 0;
+	return bpf_ktime_get_ns();
+}
+
+/* Time that the task has been waiting for a CPU and that is not in its run delay yet. `clock`: its run queue's. */
+static __always_inline __u64 queued_ns(struct task_struct *task, __u64 clock)
+{
+	__u64 queued = task->sched_info.last_queued;
+
+	return has_run_queue_clock() && queued && clock > queued ? clock - queued : 0;
 }
 
 /* Whether the task is in the wanted cgroup or below; for the running task there is a helper. */
@@ -166,26 +185,21 @@ static __always_inline void take_stack_of(struct task_struct *task, struct scrat
 	}
 }
 
-/* A wait is over at `now`: sums, and a sample of either part if it is its turn. */
-static __always_inline void end_wait(struct task_struct *task, struct off_cpu *o, __u64 now, struct lf_counters *c)
+/* A wait of `d` ns is over at `clock`: sums, and a sample of either part if it is its turn. */
+static __always_inline void end_wait(struct task_struct *task, struct off_cpu *o, __u64 d, __u64 clock, struct lf_counters *c,
+				     struct lf_off_cpu_sums *sums)
 {
-	__u32 zero = 0;
-	struct lf_off_cpu_sums *sums = bpf_map_lookup_elem(&off_cpu_sums, &zero);
+	__u32 zero = 0, wait = o->wait;
 	struct lf_live *l = bpf_map_lookup_elem(&live, &zero);
-	__u64 d = now - o->since_ns, clock, queued, runnable = 0, weight, weight_runnable;
-	__u32 wait = o->wait;
+	__u64 runnable = 0, weight, weight_runnable;
 
-	if (!sums || !l || now <= o->since_ns)
+	if (!l || !d || d >> 63)
 		return;
 	if (wait == LF_WAIT_RUNNABLE)
 		runnable = d;
 	else if (bpf_core_field_exists(task->sched_info)) {
-		runnable = task->sched_info.run_delay - o->run_delay;
-		queued = task->sched_info.last_queued;
-		clock = run_queue_clock(task);
-		if (queued && clock > queued)
-			runnable += clock - queued;
-		if (runnable > d) /* the clocks differ a little */
+		runnable = task->sched_info.run_delay - o->run_delay + queued_ns(task, clock);
+		if (runnable > d) /* the clocks of two CPUs may differ a little */
 			runnable = d;
 	}
 	d -= runnable;
@@ -223,7 +237,7 @@ static __always_inline void end_wait(struct task_struct *task, struct off_cpu *o
 		c->no_scratch += !!weight + !!weight_runnable;
 		return;
 	}
-	take_stack_of(task, s, wait, now);
+	take_stack_of(task, s, wait, start);
 	if (weight)
 		record(LF_SLOT_TRACEPOINT, weight);
 	if (weight_runnable) {
@@ -233,10 +247,10 @@ static __always_inline void end_wait(struct task_struct *task, struct off_cpu *o
 	c->run_ns += bpf_ktime_get_ns() - start;
 }
 
-static __always_inline void switched_out(struct task_struct *prev, bool preempted, __u64 now, struct lf_off_cpu_settings *settings)
+static __always_inline void switched_out(struct task_struct *prev, bool preempted, __u64 clock, struct lf_off_cpu_sums *sums,
+					 struct lf_off_cpu_settings *settings)
 {
 	__u64 state = preempted ? 0 : state_of(prev);
-	__u32 zero = 0;
 
 	if (!prev->pid)
 		return;
@@ -247,20 +261,18 @@ static __always_inline void switched_out(struct task_struct *prev, bool preempte
 			return;
 		o = bpf_task_storage_get(&off_cpus, prev, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!o) {
-			struct lf_off_cpu_sums *sums = bpf_map_lookup_elem(&off_cpu_sums, &zero);
-
-			if (sums)
-				sums->unmarked++;
+			sums->unmarked++;
 			return;
 		}
-		o->known = 1;
 	}
-	o->since_ns = state & TASK_DEAD ? 0 : now;
+	o->stretch = settings->stretch;
+	o->since_ns = state & TASK_DEAD ? 0 : clock;
 	o->run_delay = prev->sched_info.run_delay;
 	o->wait = wait_of(state);
 }
 
-static __always_inline void switched_in(struct task_struct *next, __u64 now, struct lf_counters *c, struct lf_off_cpu_settings *settings)
+static __always_inline void switched_in(struct task_struct *next, __u64 clock, struct lf_counters *c, struct lf_off_cpu_sums *sums,
+					struct lf_off_cpu_settings *settings)
 {
 	if (!next->pid)
 		return;
@@ -268,41 +280,66 @@ static __always_inline void switched_in(struct task_struct *next, __u64 now, str
 
 	if (!o) {
 		/* A thread that is new: until now it has waited for its first turn. The others were marked when all this began. */
-		__u64 clock = run_queue_clock(next), queued = next->sched_info.last_queued;
-
 		if (next->start_time < settings->from_ns || !wanted_task(next, settings))
 			return;
 		o = bpf_task_storage_get(&off_cpus, next, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!o)
 			return;
-		o->known = 1;
+		o->stretch = settings->stretch;
 		o->wait = LF_WAIT_RUNNABLE;
-		o->since_ns = queued && clock > queued ? now - (clock - queued) : now;
+		o->since_ns = clock - queued_ns(next, clock);
+		/* It may have waited on other CPUs before. */
+		if (has_run_queue_clock() && !next->sched_info.pcount)
+			o->since_ns -= next->sched_info.run_delay;
 	}
-	if (o->since_ns && o->since_ns >= settings->from_ns)
-		end_wait(next, o, now, c);
+	if (o->since_ns && o->stretch == settings->stretch)
+		end_wait(next, o, o->since_ns == SINCE_BEGIN ? bpf_ktime_get_ns() - settings->from_ns : clock - o->since_ns, clock, c,
+			 sums);
+	o->stretch = settings->stretch;
 	o->since_ns = 0;
 }
 
-/* A clock read costs as much as a look-up: our own time is measured at one switch of so many. */
-#define TIMED_SWITCHES 64
+/*
+ * A clock read costs as much as all the rest: our own time is measured at one switch of 64 on average, a random one, which stands for
+ * itself and those since the one before. What reading the clock takes is measured with it and counted once, for this switch only.
+ */
+#define TIMED_SWITCHES_MASK 127
 
 SEC("?tp_btf/sched_switch")
 int on_switch(__u64 *ctx)
 {
 	__u32 zero = 0;
 	struct lf_off_cpu_settings *settings = bpf_map_lookup_elem(&off_cpu_settings, &zero);
+	struct lf_off_cpu_sums *sums = bpf_map_lookup_elem(&off_cpu_sums, &zero);
 	struct lf_counters *c = own_counters(LF_SLOT_TRACEPOINT);
 	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
 
-	if (!settings || !c || !settings->from_ns || settings->until_ns)
+	if (!settings || !sums || !c || !settings->from_ns || settings->until_ns)
 		return 0;
-	__u64 now = bpf_ktime_get_ns(), run_ns = c->run_ns;
+	__u64 clock, sampled_ns = c->run_ns, before = 0, start = 0, read, ns;
+	bool timed = sums->untimed >= sums->timed_after;
 
-	switched_out(prev, ctx[0], now, settings);
-	switched_in(next, now, c, settings);
-	if (++c->switches % TIMED_SWITCHES == 0 && c->run_ns == run_ns)
-		c->switch_ns += (bpf_ktime_get_ns() - now) * TIMED_SWITCHES;
+	if (timed) {
+		before = bpf_ktime_get_ns();
+		start = bpf_ktime_get_ns();
+	}
+	clock = switch_clock(next);
+	c->switches++;
+	sums->untimed++;
+	switched_out(prev, ctx[0], clock, sums, settings);
+	switched_in(next, clock, c, sums, settings);
+	if (!timed)
+		return 0;
+	read = start - before;
+	/* Samples are booked by themselves. */
+	ns = bpf_ktime_get_ns() - start + sampled_ns - c->run_ns;
+	if (ns > read && !(ns >> 63))
+		c->switch_ns += (ns - read) * sums->untimed;
+	c->switch_ns += 3 * read;
+	sums->untimed = 0;
+	sums->timed_after = bpf_get_prandom_u32() & TIMED_SWITCHES_MASK;
+	sums->timed_ns = start;
+	sums->timed_clock = clock;
 	return 0;
 }
 
@@ -321,12 +358,12 @@ int mark_threads(struct bpf_iter__task *ctx)
 		return 0;
 	struct off_cpu *o = bpf_task_storage_get(&off_cpus, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
-	if (!o || (o->known && o->since_ns >= settings->from_ns))
+	if (!o || o->stretch == settings->stretch)
 		return 0;
-	o->known = 1;
+	o->stretch = settings->stretch;
 	o->run_delay = task->sched_info.run_delay;
 	o->wait = wait_of(state_of(task));
-	o->since_ns = task->on_cpu ? 0 : settings->from_ns;
+	o->since_ns = task->on_cpu ? 0 : SINCE_BEGIN;
 	return 0;
 }
 
@@ -337,16 +374,22 @@ int end_waits(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 	__u32 zero = 0;
 	struct lf_off_cpu_settings *settings = bpf_map_lookup_elem(&off_cpu_settings, &zero);
+	struct lf_off_cpu_sums *sums = bpf_map_lookup_elem(&off_cpu_sums, &zero);
 	struct lf_counters *c = own_counters(LF_SLOT_TRACEPOINT);
 
-	if (!task || !settings || !c)
+	if (!task || !settings || !sums || !c)
 		return 0;
 	struct off_cpu *o = bpf_task_storage_get(&off_cpus, task, NULL, 0);
 
-	/* What began before from_ns was not watched to its end: there was a pause. */
-	if (o && o->since_ns >= settings->from_ns) {
-		end_wait(task, o, settings->until_ns, c);
-		o->since_ns = 0;
-	}
+	/* What began in a stretch before was not watched to its end. */
+	if (!o || !o->since_ns || o->stretch != settings->stretch)
+		return 0;
+	__u64 clock = settings->until_ns - settings->clock_offset;
+
+	if (o->since_ns == SINCE_BEGIN)
+		end_wait(task, o, settings->until_ns - settings->from_ns, clock, c, sums);
+	else
+		end_wait(task, o, clock - o->since_ns, clock, c, sums);
+	o->since_ns = 0;
 	return 0;
 }

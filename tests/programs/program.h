@@ -55,6 +55,18 @@ static inline uint64_t thread_cpu_ns(void) { return clock_ns(CLOCK_THREAD_CPUTIM
 static inline uint64_t process_cpu_ns(void) { return clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
 static inline uint64_t wall_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 
+/* Time since the calling thread was made in which it could have run and did not, by the kernel's own accounting (schedstat). */
+static inline uint64_t run_delay_ns(void)
+{
+	char text[128] = "";
+	unsigned long cpu = 0, delay = 0;
+	int fd = open("/proc/thread-self/schedstat", O_RDONLY);
+	if (fd >= 0 && read(fd, text, sizeof(text) - 1) > 0)
+		sscanf(text, "%lu %lu", &cpu, &delay);
+	close(fd);
+	return delay;
+}
+
 static inline void sleep_s(double seconds)
 {
 	struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };

@@ -3,15 +3,14 @@
  * Threads that wait in one known function each, and measure how long: wait_timer (naps of 3 ms), wait_futex (a condition that is
  * signalled to and fro by two threads), wait_pipe (a byte from another thread each 2 ms), wait_long (one nap as long as the program),
  * wait_disk (fsync). Two hogs on one CPU wait for each other: what they waited is told by the kernel (schedstat). Time that the wait itself
- * took on the CPU is not counted.
+ * took on the CPU is not counted. run_delay is what all threads together waited for a CPU, by the kernel.
  */
 #include "program.h"
 #include <sched.h>
-#include <sys/syscall.h>
 
 static double seconds;
 static uint64_t end_ns;
-static uint64_t waited[5], delayed[2];
+static uint64_t waited[5], delayed[2], delayed_all;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t turn = PTHREAD_COND_INITIALIZER;
 static int whose, there[2], file;
@@ -100,18 +99,6 @@ static void *disk_thread(void *x)
 	}
 	return x;
 }
-/* Time that this thread could have run and did not. */
-static uint64_t run_delay_ns(void)
-{
-	char path[64], text[128] = "";
-	snprintf(path, sizeof(path), "/proc/self/task/%ld/schedstat", syscall(SYS_gettid));
-	int fd = open(path, O_RDONLY);
-	unsigned long on = 0, delay = 0;
-	if (fd >= 0 && read(fd, text, sizeof(text) - 1) > 0)
-		sscanf(text, "%lu %lu", &on, &delay);
-	close(fd);
-	return delay;
-}
 HOT uint64_t hog(uint64_t x)
 {
 	while (wall_ns() < end_ns)
@@ -126,6 +113,18 @@ static void *hog_thread(void *which)
 	return which;
 }
 
+struct thread {
+	void *(*start)(void *);
+	void *argument;
+};
+static void *with_delay(void *x)
+{
+	struct thread *thread = x;
+	thread->start(thread->argument);
+	__atomic_add_fetch(&delayed_all, run_delay_ns(), __ATOMIC_RELAXED);
+	return x;
+}
+
 int main(int argc, char **argv)
 {
 	seconds = number(argc, argv, "--seconds", 4);
@@ -136,23 +135,25 @@ int main(int argc, char **argv)
 		die("files");
 	end_ns = wall_ns() + (uint64_t)(seconds * 1e9);
 	pthread_t threads[9];
-	void *(*starts[9])(void *) = { timer_thread, futex_thread, futex_thread, pipe_thread, writer_thread,
-				       long_thread,  disk_thread,  hog_thread,   hog_thread };
+	struct thread starts[9] = {
+		{ timer_thread, NULL },  { futex_thread, NULL }, { futex_thread, &seconds }, { pipe_thread, NULL },   { writer_thread, NULL },
+		{ long_thread, NULL },   { disk_thread, NULL },  { hog_thread, NULL },       { hog_thread, &seconds },
+	};
 	for (size_t i = 0; i < 9; i++) {
 		pthread_attr_t attr;
 		cpu_set_t cpus;
 		pthread_attr_init(&attr);
 		CPU_ZERO(&cpus);
 		CPU_SET(0, &cpus);
-		if (starts[i] == hog_thread)
+		if (starts[i].start == hog_thread)
 			pthread_attr_setaffinity_np(&attr, sizeof(cpus), &cpus);
-		if (pthread_create(&threads[i], &attr, starts[i], i == 2 || i == 8 ? &seconds : NULL))
+		if (pthread_create(&threads[i], &attr, with_delay, &starts[i]))
 			die("pthread_create");
 	}
 	for (size_t i = 0; i < 9; i++)
 		pthread_join(threads[i], NULL);
 	printf("{\"program\":\"waits\",\"pid\":%d,\"wait_timer\":%lu,\"wait_futex\":%lu,\"wait_pipe\":%lu,\"wait_long\":%lu,\"wait_disk\":%lu,"
-	       "\"hog\":%lu}\n",
-	       getpid(), waited[0], waited[1], waited[2], waited[3], waited[4], delayed[0] + delayed[1]);
+	       "\"hog\":%lu,\"run_delay\":%lu}\n",
+	       getpid(), waited[0], waited[1], waited[2], waited[3], waited[4], delayed[0] + delayed[1], delayed_all + run_delay_ns());
 	return 0;
 }

@@ -42,6 +42,25 @@ fn waits_in_known_functions_add_up() {
 }
 
 #[test]
+fn runnable_time_is_the_kernels() {
+    let Some(_turn) = privileged("runnable_time_is_the_kernels") else { return };
+    let (report, run) =
+        Lightfoot::new("profile --off-cpu -F 499").command("waits", "--seconds 4").report_and_run(0);
+    let truth = run.truth()["run_delay"].as_f64().expect("run_delay");
+    let all = report.json["meta"]["off_cpu"]["blocked_ns"][1].as_f64().expect("runnable");
+    // By the same clock. Only one of them knows what is waited before the run begins, or behind a thread's last look at itself.
+    let differs = all / truth - 1.0;
+    assert!(differs.abs() < 0.01, "runnable: {all} ns, the kernel: {truth} ns, {differs:+.5}");
+    // Which part of the sampled time is runnable is chance: both parts of a wait lie on the same line.
+    let samples =
+        report.stacks.iter().filter(|stack| stack.frames.last().is_some_and(|leaf| leaf == "[runnable]"));
+    let (weight_ns, count) = samples.fold((0, 0), |(ns, n), stack| (ns + stack.weight_ns, n + stack.count));
+    let differs = weight_ns as f64 / all - 1.0;
+    let allowed = 4.0 / (count as f64).sqrt();
+    assert!(differs.abs() < allowed, "samples: {weight_ns} ns of {all}, {differs:+.4}, {count} samples");
+}
+
+#[test]
 fn the_leaf_says_why() {
     let Some(_turn) = privileged("the_leaf_says_why") else { return };
     let report = Lightfoot::new("profile --off-cpu -F 499").command("waits", "--seconds 3").report(0);

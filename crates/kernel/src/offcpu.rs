@@ -49,16 +49,22 @@ pub(crate) struct Watch {
     link: Option<Link>,
     cgroup: u64,
     from_ns: u64,
+    /// `lf_off_cpu_settings::stretch`.
+    stretch: u32,
 }
 
 impl Watch {
     /// Attaches, marks all threads that exist and starts.
     pub fn start(object: &Object, cgroup: u64) -> Result<Watch> {
+        Watch::start_stretch(object, cgroup, 1)
+    }
+
+    fn start_stretch(object: &Object, cgroup: u64, stretch: u32) -> Result<Watch> {
         let link = find_program(object, "on_switch")?
             .attach_trace()
             .map_err(|e| Error::libbpf("cannot attach to sched_switch", e, String::new()))?;
-        let watch = Watch { link: Some(link), cgroup, from_ns: os::monotonic_ns() };
-        watch.set(object, 0)?;
+        let watch = Watch { link: Some(link), cgroup, from_ns: os::monotonic_ns(), stretch };
+        watch.set(object, 0, 0)?;
         for_each_task(object, "mark_threads")?;
         Ok(watch)
     }
@@ -71,7 +77,7 @@ impl Watch {
     /// Goes on after a pause: waits that go on begin now.
     pub fn resume(&mut self, object: &Object) -> Result<()> {
         if self.link.is_none() {
-            *self = Watch::start(object, self.cgroup)?;
+            *self = Watch::start_stretch(object, self.cgroup, self.stretch + 1)?;
         }
         Ok(())
     }
@@ -81,14 +87,14 @@ impl Watch {
         if self.link.is_none() {
             return Ok(());
         }
-        self.set(object, os::monotonic_ns())?;
+        self.set(object, os::monotonic_ns(), clock_offset(object)?)?;
         // Detached first: what iterates uses the same scratch memory.
         self.link = None;
         for_each_task(object, "end_waits")
     }
 
-    fn set(&self, object: &Object, until_ns: u64) -> Result<()> {
-        let words = [self.from_ns, until_ns, self.cgroup, 0];
+    fn set(&self, object: &Object, until_ns: u64, clock_offset: u64) -> Result<()> {
+        let words = [self.from_ns, until_ns, self.cgroup, clock_offset, self.stretch.into()];
         put(object, "off_cpu_settings", &0u32.to_ne_bytes(), words.map(u64::to_ne_bytes).as_flattened())
     }
 }
@@ -108,16 +114,34 @@ fn for_each_task(object: &Object, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// What was added up so far.
-pub(crate) fn sums(object: &Object) -> Result<Sums> {
+/// Words of `struct lf_off_cpu_sums`.
+const SUMS_WORDS: usize = 19;
+/// Place of `lf_off_cpu_sums::timed_ns`; the clock that waits are measured with comes next.
+const TIMED_NS: usize = 17;
+
+/// Each CPU's `struct lf_off_cpu_sums`.
+fn rows(object: &Object) -> Result<Vec<[u64; SUMS_WORDS]>> {
     let rows = map(object, "off_cpu_sums")?
         .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
         .map_err(|e| Error::libbpf("cannot read the off-CPU sums", e, String::new()))?
         .unwrap_or_default();
-    let mut sums = Sums::default();
-    for row in rows {
+    let words = |row: &Vec<u8>| {
         let words: Vec<u64> = row.as_chunks::<8>().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)).collect();
-        let Some(words) = words.first_chunk::<{ 2 * WAITS + 1 }>() else { continue };
+        words.first_chunk().copied()
+    };
+    Ok(rows.iter().filter_map(words).collect())
+}
+
+/// `lf_off_cpu_settings::clock_offset`, as of the switch that was looked at last; 0 if there was none, and so no wait that began.
+fn clock_offset(object: &Object) -> Result<u64> {
+    let last = rows(object)?.into_iter().max_by_key(|row| row[TIMED_NS]);
+    Ok(last.map_or(0, |row| row[TIMED_NS].wrapping_sub(row[TIMED_NS + 1])))
+}
+
+/// What was added up so far.
+pub(crate) fn sums(object: &Object) -> Result<Sums> {
+    let mut sums = Sums::default();
+    for words in rows(object)? {
         for wait in 0..WAITS {
             sums.blocked_ns[wait] += words[wait];
             sums.waits[wait] += words[WAITS + wait];

@@ -1,6 +1,7 @@
 /* switchstorm [--rate R] [--seconds S] [--sleepers N]: R context switches a second on the whole machine (default 200,000), by one pair of
  * threads per CPU that hand a byte to and fro; beside them N threads (default 200) that sleep and wake each 10 ms, so that there is blocked
- * time of many lengths. Prints the switches that there were. */
+ * time of many lengths. Prints the switches that there were, and what all threads together waited for a CPU,
+ * by the kernel. */
 #define _GNU_SOURCE
 #include "../program.h"
 #include <sched.h>
@@ -8,12 +9,14 @@
 enum { CPUS_MAX = 256, SLEEPERS_MAX = 4096 };
 
 static double rate_per_pair;
-static uint64_t start, end;
+static uint64_t start, end, delayed;
 
 struct pair {
 	int there[2], back[2], cpu;
 };
 static struct pair pairs[CPUS_MAX];
+
+static void end_thread(void) { __atomic_add_fetch(&delayed, run_delay_ns(), __ATOMIC_RELAXED); }
 
 static void pin(int cpu)
 {
@@ -32,6 +35,7 @@ static void *pong(void *argument)
 		if (write(p->back[1], &byte, 1) != 1)
 			break;
 	close(p->back[1]);
+	end_thread();
 	return NULL;
 }
 
@@ -52,6 +56,7 @@ static void *ping(void *argument)
 				die("pipe");
 	}
 	close(p->there[1]);
+	end_thread();
 	return NULL;
 }
 
@@ -60,6 +65,7 @@ static void *sleeper(void *argument)
 	uint64_t number = (uint64_t)(uintptr_t)argument;
 	while (wall_ns() < end)
 		sleep_s(0.001 + 0.0001 * (double)(number % 190));
+	end_thread();
 	return NULL;
 }
 
@@ -98,6 +104,7 @@ int main(int argc, char **argv)
 	getrusage(RUSAGE_SELF, &usage);
 	double took = (double)(wall_ns() - start) * 1e-9;
 	unsigned long events = (unsigned long)(usage.ru_nvcsw + usage.ru_nivcsw);
-	printf("{\"program\":\"switchstorm\",\"pid\":%d,\"events\":%lu,\"per_s\":%.0f}\n", getpid(), events, (double)events / took);
+	printf("{\"program\":\"switchstorm\",\"pid\":%d,\"events\":%lu,\"per_s\":%.0f,\"run_delay\":%lu}\n", getpid(), events,
+	       (double)events / took, delayed + run_delay_ns());
 	return 0;
 }
