@@ -1,7 +1,8 @@
 //! `--budget` and `--mem`: what is promised is kept, by doing less and saying so.
 
-use lightfoot_tests::{Lightfoot, Report, Workload, assert_share, privileged};
+use lightfoot_tests::{Lightfoot, Report, Workload, assert_share, privileged, programs_dir, workspace};
 use serde_json::Value;
+use std::process::Command;
 
 const FUNCTIONS: [&str; 3] = ["work_70", "work_20", "work_10"];
 
@@ -110,6 +111,57 @@ fn memory_is_bounded() {
     let (standard, _) = bytes("");
     assert!(small < standard, "{small} of {standard}");
     assert!(small + small_rss <= 24 << 20, "{small} of maps, {small_rss} resident");
+}
+
+/// 118 MB that are built only when somebody needs them.
+fn make_big() {
+    let mut make = Command::new("make");
+    make.args(["--silent", "big", "--directory"]).arg(workspace().join("tests/programs"));
+    let status = make.arg(format!("OUT={}", programs_dir().display())).status().expect("make");
+    assert!(status.success(), "make big: {status}");
+}
+
+/// A table of two million rows takes 40 MB to make, twice the limit: it gets as many rows as there is memory for, and that is said.
+#[test]
+fn a_table_larger_than_the_limit_is_cut_and_said() {
+    let Some(_turn) = privileged("a_table_larger_than_the_limit_is_cut_and_said") else { return };
+    make_big();
+    let cache = tempfile::tempdir().expect("folder");
+    let report = Lightfoot::new("profile -F 199 --mem 24M")
+        .env("XDG_CACHE_HOME", cache.path().to_str().expect("UTF-8"))
+        .command("big", "--cpu-ms 2000")
+        .report(0);
+    let (maps, resident) = (report.cost("bpf_map_bytes"), report.cost("peak_rss_bytes"));
+    assert!(maps + resident <= 24 << 20, "{maps} of maps, {resident} resident");
+    let notes = report.json["meta"]["notes"].as_array().expect("notes");
+    let said =
+        |note: &Value| note.as_str().is_some_and(|n| n.contains("functions of") && n.contains("--mem"));
+    assert!(notes.iter().any(said), "{notes:?}");
+    assert!(report.accounting.recorded > 0);
+    let kept = std::fs::read_dir(cache.path().join("lightfoot/unwind")).expect("cache");
+    let longest = kept.flatten().filter_map(|file| file.metadata().ok()).map(|m| m.len()).max();
+    assert!(longest.is_some_and(|bytes| bytes < 2_000_000), "half a table is not kept: {longest:?}");
+}
+
+/// Tens of thousands of distinct stacks at the least limit there is: memory is given back, that is said, and samples go on.
+#[test]
+fn memory_near_the_limit_is_given_back() {
+    let Some(_turn) = privileged("memory_near_the_limit_is_given_back") else { return };
+    let refused = Lightfoot::new("profile -a -d 1s --mem 1M").run();
+    let digits = refused.stderr.chars().skip_while(|c| !c.is_ascii_digit());
+    let least: String = digits.take_while(char::is_ascii_digit).collect();
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("p.json");
+    let run = Lightfoot::new(&format!("profile -F 4999 --budget 100% --mem {least}M -f json -o"))
+        .arg(&path)
+        .command("manystacks", "--bits 30 --seconds 8")
+        .run();
+    let report = Report::parse(&std::fs::read(&path).expect("profile"));
+    assert_eq!(run.code, Some(if report.accounting.lost == 0 { 0 } else { 3 }), "{:?}", report.accounting);
+    assert!(report.accounting.recorded > 5_000, "{:?}", report.accounting);
+    let held = budget(&report)["held_back"].as_array().expect("held back");
+    assert!(held.iter().any(|h| h["what"] == "memory"), "{held:?}");
+    assert!(run.stderr.contains("memory given back"), "{}", run.stderr);
 }
 
 #[test]

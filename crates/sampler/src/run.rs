@@ -43,6 +43,8 @@ const WORK: Duration = Duration::from_millis(3);
 const NAP_AT_WORK: Duration = Duration::from_millis(10);
 /// Time for what is being prepared when the run is over: walks wait for it.
 const WORK_AT_END: Duration = Duration::from_secs(2);
+/// The same where there is a budget: a short run has had no time to make tables.
+const WORK_AT_END_GOVERNED: Duration = Duration::from_millis(200);
 /// The same before sampling starts.
 const WORK_AT_START: Duration = Duration::from_millis(100);
 /// The same where a command or processes are named: what they need is needed at once.
@@ -60,6 +62,8 @@ const FIRST_NAMES: Duration = Duration::from_secs(1);
 const UNASKED_MAX: usize = 1_024;
 /// Between two times that memory is given back: it takes some milliseconds.
 const BETWEEN_EVICTIONS: Duration = Duration::from_secs(1);
+/// Measurements before sampling starts where there is a budget.
+const CALIBRATION_BURSTS_AT_START: usize = 4;
 /// Measurements when the run is over, so that a short one has enough of them.
 const CALIBRATION_BURSTS_AT_END: usize = 5;
 
@@ -487,10 +491,12 @@ impl Run {
         self.sampler.stop()?;
         let duration_ns = self.started.elapsed().as_nanos() as u64;
         self.drain()?;
-        self.finish_deferred()?;
-        let counters = self.sampler.counters();
         let seen = self.observed();
         self.steering.last(&seen);
+        // No window holds what comes from here on.
+        self.clock.enter(Phase::Symbolize, os::process_cpu_ns());
+        self.finish_deferred()?;
+        let counters = self.sampler.counters();
         let interrupts = self.sampler.event_counters().fired;
         let off_cpu = match self.timing.off_cpu {
             Some(_) => Some(self.sampler.off_cpu_sums()?),
@@ -632,6 +638,16 @@ impl Run {
     }
 
     fn go(&mut self) -> Result<()> {
+        if self.steering.controls().is_some() && !self.timing.is_ticking() {
+            // A price that moves later moves the past, too: what was spent of the budget already.
+            self.prepare_calibration();
+            for _ in 0..CALIBRATION_BURSTS_AT_START {
+                self.calibrated = Instant::now();
+                if self.calibration.as_mut().is_some_and(|calibration| calibration.measure().is_err()) {
+                    self.calibration = None;
+                }
+            }
+        }
         self.cpu_at_start_ns = os::process_cpu_ns();
         self.clock.enter(Phase::Collect, self.cpu_at_start_ns);
         self.started = Instant::now();
@@ -709,7 +725,11 @@ impl Run {
 
     /// Ends all walks that still wait, those of short runs above all.
     fn finish_deferred(&mut self) -> Result<()> {
-        let limit = if self.steering.controls().is_some() { WORK } else { WORK_AT_END };
+        let mut limit = WORK_AT_END;
+        if self.steering.controls().is_some() {
+            limit = WORK_AT_END_GOVERNED;
+            self.library.allow(limit.as_nanos() as u64);
+        }
         let began = Instant::now();
         while !self.deferred.is_empty() && self.library.is_busy() && began.elapsed() < limit {
             let rest = limit.saturating_sub(began.elapsed());
