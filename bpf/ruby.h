@@ -78,6 +78,8 @@ enum ruby_state {
 };
 #define RUBY_MINE 0x59425552
 #define RUBY_REST (1ULL << 32)
+/* Of a control frame, at most; 56 or 64 in the versions that are known. */
+#define RUBY_FRAME_BYTES 64
 #define RUBY_MODULES_MAX 4096
 /* walk::interpreter_frame after a failure: no address of a frame. */
 #define RUBY_GIVEN_UP 1
@@ -215,17 +217,24 @@ static __always_inline int ruby_step(__u32 slot, __u32 index)
 		return 1;
 	struct walk *w = &s->walk;
 	__u64 frame = w->interpreter_frame;
+	__u32 bytes = ruby->offsets[LF_RUBY_CFP_SIZE];
 
 	if (frame >= w->interpreter_state[RUBY_END])
 		return 1;
-	if (read_user(w, s->buffer, 64, frame))
+	/* Not more than it has: what lies behind the oldest frame of a fiber may not be mapped. */
+	if (bytes > RUBY_FRAME_BYTES || read_user(w, s->buffer, bytes & (2 * RUBY_FRAME_BYTES - 1), frame))
 		return ruby_fail(w, LF_INTERPRETER_UNREADABLE);
 	__u64 pc = ruby_field(s, ruby, LF_RUBY_CFP_PC), iseq = ruby_field(s, ruby, LF_RUBY_CFP_ISEQ);
 	__u64 ep = ruby_field(s, ruby, LF_RUBY_CFP_EP);
 
 	/* ep[-2]: method entry (or what stands for it), ep[-1]: outer environment or block, ep[0]: flags. */
-	if (read_user(w, words, sizeof(words), ep - 16))
+	if (read_user(w, words, sizeof(words), ep - 16)) {
+		/* A fiber's stack of frames begins with an empty one. */
+		w->interpreter_frame = frame + ruby->offsets[LF_RUBY_CFP_SIZE];
+		if (!pc && !iseq && w->interpreter_frame >= w->interpreter_state[RUBY_END])
+			return 1;
 		return ruby_fail(w, LF_INTERPRETER_UNREADABLE);
+	}
 	__u32 magic = words[2] & RUBY_MAGIC_MASK;
 	__u64 address = iseq, flags = words[2] & RUBY_FLAG_FINISH ? LF_RUBY_FINISH : 0, entry = words[0];
 

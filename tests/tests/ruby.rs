@@ -46,7 +46,7 @@ fn profile(test: &str, options: &str) -> Option<(Report, BTreeMap<String, Vec<St
         return None;
     }
     let command = format!("{} {} 4 {}", words.join(" "), inside(&script).display(), inside(&truth).display());
-    let arguments = format!("profile -F 499 -d 10s -- {command}");
+    let arguments = format!("profile -F 499 -d 60s -- {command}");
     let report = Lightfoot::new(&arguments).env("RUBYOPT", options).report(0);
     let text = std::fs::read_to_string(&truth).expect("the program's own words");
     let kinds = text.lines().map(|line| {
@@ -93,8 +93,13 @@ fn ruby_frames_stand_where_they_are_when_yjit_compiled_the_code() {
     let test = "ruby_frames_stand_where_they_are_when_yjit_compiled_the_code";
     let Some(_turn) = privileged(test) else { return };
     let ruby = std::env::var("RUBY").unwrap_or("ruby".into());
-    let works = Command::new(&ruby).args(["--yjit", "-e", "exit RubyVM::YJIT.enabled?"]).status();
-    if std::env::var_os("RUBY_ROOT").is_none() && !works.is_ok_and(|status| status.success()) {
+    let words = std::env::var("RUBY_ROOT").map_or(vec![], |root| vec!["chroot".to_owned(), root]);
+    let words = [&words[..], &[ruby]].concat();
+    let works = Command::new(&words[0])
+        .args(&words[1..])
+        .args(["--yjit", "-e", "exit RubyVM::YJIT.enabled?"])
+        .status();
+    if !works.is_ok_and(|status| status.success()) {
         return out_of_reach(test, "no Ruby with YJIT");
     }
     let Some((report, kinds)) = profile(test, "--yjit") else { return };
@@ -149,6 +154,13 @@ fn assert_frames_and_order(what: &str, report: &Report, kinds: &BTreeMap<String,
     assert!(all > 300, "{all} samples");
     assert!(right * 100 >= all * 99, "{right} of {all}, others: {wrong:#?}");
     assert!(nameless * 20 <= all, "{nameless} of {all} have a frame without a name");
+    let notes = report.json["meta"]["notes"].as_array().expect("notes");
+    let failed = ["could not be read", "in the middle of a change", "was not found"];
+    let missing = notes
+        .iter()
+        .filter_map(|note| note.as_str())
+        .find(|note| failed.iter().any(|why| note.contains(why)));
+    eprintln!("{what}: {}", missing.unwrap_or("no frames are missing"));
     // Nothing passes because a kind is never seen.
     let unseen: Vec<&String> = kinds.keys().filter(|kind| !met.contains_key(kind.as_str())).collect();
     assert!(unseen.is_empty(), "never seen: {unseen:?}");
@@ -212,7 +224,7 @@ fn a_c_extension_stands_between_its_caller_and_what_it_calls() {
     extension("ruby/truth.c", &headers, &library);
     let script = workspace().join("tests/programs/ruby/extension.rb");
     let command = format!("{ruby} {} 4 {} {}", script.display(), library.display(), truth.display());
-    let report = Lightfoot::new(&format!("profile -F 499 -d 10s -- {command}")).report(0);
+    let report = Lightfoot::new(&format!("profile -F 499 -d 60s -- {command}")).report(0);
     let text = std::fs::read_to_string(&truth).expect("the program's own words");
     let chains: BTreeMap<&str, Vec<&str>> = text
         .lines()

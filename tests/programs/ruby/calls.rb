@@ -1,5 +1,5 @@
 # Stacks that are known: each kind of call burns CPU time below a method of its own name, and tells what `caller` says there, once.
-# One line per kind, "kind<TAB>label<TAB>label...", leaf first, goes to the file ARGV[1], or to stdout. Runs for ARGV[0] seconds.
+# One line per kind, "kind<TAB>label<TAB>label...", leaf first, goes to the file ARGV[1], or to stdout. Runs for ARGV[0] seconds of CPU time.
 OUT = ARGV[1] ? File.open(ARGV[1], 'w') : $stdout
 SPIN = Integer(ENV.fetch('SPIN', '20000'))
 
@@ -133,5 +133,5 @@ KINDS = {
 
 KINDS.each_value(&:call)
 OUT.flush
-finish = Process.clock_gettime(Process::CLOCK_MONOTONIC) + Float(ARGV.fetch(0, '2'))
-KINDS.each_value(&:call) while Process.clock_gettime(Process::CLOCK_MONOTONIC) < finish
+finish = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) + Float(ARGV.fetch(0, '2'))
+KINDS.each_value(&:call) while Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) < finish
