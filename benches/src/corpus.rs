@@ -28,6 +28,7 @@ pub fn run(length: Length) -> Result<()> {
             let bill = Tool::start(
                 lightfoot("profile -F 499 --no-kernel -f json -o")
                     .arg(&path)
+                    .env("XDG_CACHE_HOME", dir.path())
                     .arg("--")
                     .arg(program(one.name))
                     .args(one.arguments.split_whitespace()),

@@ -129,6 +129,7 @@ fn whole_and_cost(length: Length, dir: &Path) -> Result<()> {
             "user space while collecting, % of one CPU",
             "interrupts + BPF, %",
             "in all, %",
+            "BPF of a sample: half at most, us",
             "start and end, ms",
             "peak RSS, MB",
             "BPF maps, MB",
@@ -139,8 +140,8 @@ fn whole_and_cost(length: Length, dir: &Path) -> Result<()> {
         sleep(2.0);
         let out = tempfile::tempdir()?;
         let path = out.path().join("p.json");
-        let tool =
-            Tool::start(lightfoot(&format!("profile -a -F {hz} -d {seconds}s -f json -o")).arg(&path))?;
+        let mut command = lightfoot(&format!("profile -a -F {hz} -d {seconds}s -f json -o"));
+        let tool = Tool::start(command.arg(&path).env("XDG_CACHE_HOME", out.path()))?;
         sleep(seconds * 0.15);
         let (cpu, forked, built, began) =
             (running_cpu_ns(tool.pid()).context("running")?, forks()?, farm.builds(), Instant::now());
@@ -175,6 +176,7 @@ fn whole_and_cost(length: Length, dir: &Path) -> Result<()> {
             format!("{collecting:.2}"),
             format!("{kernel_side:.2}"),
             within(format!("{:.2}", collecting + kernel_side), !busy || collecting + kernel_side <= 1.0),
+            format!("{:.1}", report.cost("bpf_sample_p50_ns") as f64 / 1e3),
             format!("{:.0}", outside / 1e6),
             within(format!("{rss:.1}"), rss <= 64.0),
             format!("{:.1}", report.cost("bpf_map_bytes") as f64 / 1e6),

@@ -11,6 +11,7 @@ mod ledger;
 mod machine;
 mod meter;
 mod offcpu;
+mod ordinary;
 mod samplecost;
 mod storms;
 mod table;
@@ -50,6 +51,8 @@ enum Name {
     Corpus,
     /// A compile farm: whole stacks, and the cost.
     Farm,
+    /// An idle machine, and one with twenty ordinary programs.
+    Ordinary,
     /// The budget in storms of forks, mappings and context switches.
     Storms,
     /// The scheduler's tick against the timer.
@@ -83,7 +86,7 @@ fn main() -> Result<()> {
     let wanted = |name: Name| args.names.contains(&name) || args.names.contains(&Name::All);
     println!("{}\n", machine::describe(length.quick));
     type Bench = fn(Length) -> Result<()>;
-    let benches: [(Name, Bench); 11] = [
+    let benches: [(Name, Bench); 12] = [
         (Name::Accuracy, accuracy::run),
         (Name::Transfer, transfer::run),
         (Name::Bpf, samplecost::run),
@@ -92,6 +95,7 @@ fn main() -> Result<()> {
         (Name::Ledger, ledger::run),
         (Name::Corpus, corpus::run),
         (Name::Farm, farm::run),
+        (Name::Ordinary, ordinary::run),
         (Name::Storms, storms::run),
         (Name::Clocks, clocks::run),
         (Name::Offcpu, offcpu::run),
