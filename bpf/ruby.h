@@ -338,9 +338,9 @@ __noinline int ruby_frames(__u32 slot, __u32 index)
 }
 
 /*
- * Leaves code that YJIT compiled, up to Ruby 3.1: it keeps no frame pointer, but its native frame is always the same, three saved
+ * Leaves code that YJIT of Ruby 3.1 compiled: it keeps no frame pointer, but its native frame is always the same, three saved
  * registers below the return address (rbx, r12, r13: yjit_entry_prologue(), yjit_codegen.c), and only the interpreter calls it. False if
- * what the walk stands at does not look like that. Later versions keep frame pointers.
+ * what the walk stands at does not look like that.
  */
 static __always_inline bool ruby_leave_compiled(struct scratch *s)
 {
