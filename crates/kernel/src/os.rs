@@ -207,6 +207,30 @@ pub fn process_end(pid: u32) -> Option<OwnedFd> {
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// The calling thread is scheduled before others, as long as this lives. To be dropped by the same thread.
+#[derive(Debug)]
+pub struct Hurry {
+    before: i32,
+}
+
+impl Hurry {
+    /// `niceness` below 0, see setpriority(2). `None` if that is not allowed (CAP_SYS_NICE).
+    pub fn new(niceness: i32) -> Option<Hurry> {
+        // SAFETY: both take numbers only. On Linux "process" 0 is the calling thread; asking about it cannot fail.
+        unsafe {
+            let before = libc::getpriority(libc::PRIO_PROCESS, 0);
+            (libc::setpriority(libc::PRIO_PROCESS, 0, niceness.min(before)) == 0).then_some(Hurry { before })
+        }
+    }
+}
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        // SAFETY: as above. Being scheduled later is always allowed.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.before) };
+    }
+}
+
 /// Columns of the terminal behind a descriptor; `None` if it is no terminal or does not know.
 pub fn terminal_columns(terminal: BorrowedFd<'_>) -> Option<usize> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };

@@ -11,11 +11,12 @@ use crate::saving::Saving;
 use crate::stacks::{Stacks, file_key};
 use crate::steering::{Spent, Steering, TICK_ENTRY_NS};
 use crate::timing::Timing;
+use crate::workshop::AT_WORK_NICENESS;
 use lightfoot_cost::governor::{Observed, Setup};
 use lightfoot_cost::{Measured, MemoryPlan, Phase, PhaseClock, ledger};
 use lightfoot_kernel::abi::{self, Counters, Live, ObjectSeen, Record, entry};
 use lightfoot_kernel::calibrate::Calibration;
-use lightfoot_kernel::os::{self, MappedCode};
+use lightfoot_kernel::os::{self, Hurry, MappedCode};
 use lightfoot_kernel::sampler::{Config, Sampler, SaveWalks, Target as KernelTarget, Transfer, Walk};
 use lightfoot_kernel::spawn::Held;
 use lightfoot_model::{Accounting, FailureReason, Meta, OffCpu, Profile, RunTimes, StackTable};
@@ -102,6 +103,8 @@ pub struct Run {
     target_pids: Vec<u32>,
     /// One of `ends` was readable.
     end_seen: bool,
+    /// While sampling.
+    hurry: Option<Hurry>,
     started: Instant,
     started_unix_ns: u64,
     cpu_at_start_ns: u64,
@@ -271,6 +274,7 @@ impl Run {
             ends: Vec::new(),
             target_pids: Vec::new(),
             end_seen: false,
+            hurry: None,
             started: Instant::now(),
             started_unix_ns: 0,
             cpu_at_start_ns: 0,
@@ -489,6 +493,8 @@ impl Run {
     /// If the buffers cannot be read.
     pub fn finish(mut self) -> Result<Profile> {
         self.sampler.stop()?;
+        // What comes now can wait.
+        self.hurry = None;
         let duration_ns = self.started.elapsed().as_nanos() as u64;
         self.drain()?;
         let seen = self.observed();
@@ -660,7 +666,9 @@ impl Run {
             self.timing.obey(controls, &mut self.sampler, &mut self.live)?;
         }
         self.timing.start(&mut self.sampler)?;
-        Ok(self.sampler.start()?)
+        self.sampler.start()?;
+        self.hurry = Hurry::new(AT_WORK_NICENESS);
+        Ok(())
     }
 
     /// Has [`Run::step`] wake up when one of these processes ends.

@@ -4,7 +4,7 @@
 use crate::cache::{Cache, key_of};
 use lightfoot_interpreters::{Detected, Interpreter, Layouts};
 use lightfoot_kernel::abi::ObjectKey;
-use lightfoot_kernel::os;
+use lightfoot_kernel::os::{self, Hurry};
 use lightfoot_unwind::{BuildError, Options, ReadAt, Table};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,6 +18,9 @@ use std::time::Duration;
 const INTERPRETER: u8 = 1;
 /// Between two passes of the gate: rows of 256 KiB of call frame information.
 const PIECE_NS: u64 = 3_000_000;
+/// While sampling: stacks wait for tables, and processes that end cannot be asked any more. Where all CPUs are busy a thread of ordinary
+/// priority gets its share of them, not what it needs; what it may use is bounded by other means.
+pub(crate) const AT_WORK_NICENESS: i32 = -10;
 /// The thread's stack; only what is touched takes memory.
 const STACK_BYTES: usize = 1 << 20;
 
@@ -190,6 +193,8 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, jobs: &Receiver<Job>, made: &Sender<Made>) {
+        // Not allowed without CAP_SYS_NICE: then tables take longer where all CPUs are busy.
+        let _hurry = Hurry::new(AT_WORK_NICENESS);
         while let Ok(job) = jobs.recv() {
             if !self.gate.pass(os::thread_cpu_ns()) {
                 break;
