@@ -221,6 +221,9 @@ impl Governor {
 
     fn log_rate(&mut self, now: u64) {
         let rate_hz = self.rate_hz;
+        if self.setup.rate_hz == 0 {
+            return;
+        }
         let same = self.rates.last().is_some_and(|last| last.rate_hz == rate_hz);
         if !same && self.rates.len() < RATES_MAX {
             self.rates.push(RateChange { at_ns: now - self.begun_ns, rate_hz });

@@ -340,6 +340,24 @@ fn the_governor_counts_what_the_log_of_windows_counts() {
 }
 
 #[test]
+fn without_a_timer_the_budget_is_for_waits() {
+    // 20,000 switches a second cost 3 ms, two thirds of half a percent: too much beside a timer, not without one.
+    let weather = |_| Weather { switches_per_s: 20_000.0, ..CALM };
+    let with = |rate_hz| {
+        let setup = Setup { rate_hz, off_cpu_interval_ns: Some(10_000_000), ..setup(0.7) };
+        run(setup, FLAWS, 40, 5, &[], weather)
+    };
+    let attached =
+        |o: &Outcome| o.steps.iter().filter(|s| s.1.switch_attached).count() as f64 / o.steps.len() as f64;
+    let (beside, alone) = (with(99), with(0));
+    assert!(attached(&alone) > 0.95, "{}", attached(&alone));
+    assert!(attached(&beside) < 0.5, "{}", attached(&beside));
+    assert!(alone.worst() <= 1.0 && beside.worst() <= 1.0);
+    assert_eq!(alone.governor.samples_not_taken(), 0);
+    assert!(alone.governor.rates().is_empty());
+}
+
+#[test]
 fn memory_over_its_limit_is_asked_back() {
     let mut governor = Governor::new(Setup { memory_bytes: Some(64 << 20), ..setup(1.0) });
     let at = |now_ns, used: u64| Observed {

@@ -367,6 +367,7 @@ impl Run {
             self.walk_deferred(true);
             self.library.shrink(&mut self.sampler.tables())?;
             os::trim_memory();
+            self.stacks.keep_leaves();
         }
         self.steering.spent.objects_ns += os::thread_cpu_ns() - before_ns;
         Ok(())
@@ -544,6 +545,12 @@ impl Run {
                 self.request.stack_slots, counters.uncounted
             ));
         }
+        if self.stacks.shortened > 0 {
+            notes.push(format!(
+                "no memory for more stacks (see --mem): {} samples kept their innermost frame only",
+                self.stacks.shortened
+            ));
+        }
         if counters.unfollowed > 0 {
             notes.push(format!(
                 "{} processes were not followed: more than {FOLLOWED_PROCESSES} at a time",
@@ -680,6 +687,11 @@ impl Run {
     /// Takes everything that waits, and prepares files that are new.
     fn drain(&mut self) -> Result<()> {
         let told = self.take_all()?;
+        if self.request.memory_bytes.is_some()
+            && self.stacks.iter().len() >= self.request.stack_slots as usize
+        {
+            self.stacks.keep_leaves();
+        }
         self.unasked.extend(told);
         self.unasked.extend(self.deferred.unknown_processes());
         let may_work = self.steering.controls().is_none_or(|controls| controls.work_ns > 0);

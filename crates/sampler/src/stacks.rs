@@ -6,7 +6,7 @@
 use crate::interpreted::{Interpreted, Interpreters, Kind};
 use crate::library::Library;
 use lightfoot_interpreters::{python, ruby};
-use lightfoot_kernel::abi::{Count, ObjectKey, Record, Segment, VDSO_DEVICE, frame};
+use lightfoot_kernel::abi::{Count, ObjectKey, Record, RecordHeader, Segment, VDSO_DEVICE, frame};
 use lightfoot_model::{StackOutcome, Thread, ThreadId, Wait};
 use lightfoot_process::{
     Code, CodeAddress, Content, Device, FileKey, JitId, ObjectId, Process, Processes, Resolved,
@@ -56,7 +56,7 @@ pub(crate) struct Stack {
     user: u32,
 }
 
-/// All stacks of a run. Grows with the number of distinct stacks.
+/// All stacks of a run. Grows with the number of distinct stacks, until [`Stacks::keep_leaves`].
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
     stacks: Vec<Stack>,
@@ -69,6 +69,10 @@ pub(crate) struct Stacks {
     interpreted_index: HashMap<Interpreted, u32>,
     threads: Vec<Thread>,
     thread_index: HashMap<Thread, ThreadId>,
+    /// Where new stacks have only their innermost frame: by thread, wait and that frame.
+    leaves: Option<HashMap<(ThreadId, Wait, Option<PlaceId>), u32>>,
+    /// Samples whose stacks were cut so.
+    pub shortened: u64,
     /// Time of the earliest sample, CLOCK_MONOTONIC in ns.
     pub first_time_ns: Option<u64>,
     /// Samples in records that could not be understood.
@@ -76,6 +80,11 @@ pub(crate) struct Stacks {
 }
 
 impl Stacks {
+    /// Has no memory for more: stacks that are new from now on keep their innermost frame only, and count as truncated.
+    pub fn keep_leaves(&mut self) {
+        self.leaves.get_or_insert_default();
+    }
+
     /// Adds what the kernel sent, while the process may still be there.
     pub fn add(
         &mut self,
@@ -87,9 +96,7 @@ impl Stacks {
         let header = &record.header;
         self.first_time_ns = Some(self.first_time_ns.map_or(header.time_ns, |t| t.min(header.time_ns)));
         if let Some(&known) = self.by_key.get(&header.stack) {
-            let stack = &mut self.stacks[known as usize];
-            stack.count += u64::from(header.count);
-            stack.weight_ns += header.weight_ns;
+            self.count(known, header);
             return;
         }
         let (Some(outcome), Some(wait)) =
@@ -151,6 +158,23 @@ impl Stacks {
         if has_ruby && has_compiled {
             interpreters.met_compiled(library, &segments);
         }
+        let (mut outcome, mut kernel, mut user) = (outcome, kernel, user);
+        if let Some(leaves) = &mut self.leaves {
+            let leaf = self.frames.get(start as usize).copied();
+            let fresh = self.stacks.len() as u32;
+            let stack = *leaves.entry((thread, wait, leaf)).or_insert(fresh);
+            self.shortened += u64::from(header.count);
+            if stack != fresh {
+                self.frames.truncate(start as usize);
+                self.by_key.insert(header.stack, stack);
+                self.count(stack, header);
+                return;
+            }
+            self.frames.truncate(start as usize + 1);
+            outcome = StackOutcome::Truncated;
+            (kernel, user) = (kernel.min(1), (1 - kernel.min(1)).min(user));
+            ended_in = None;
+        }
         self.by_key.insert(header.stack, self.stacks.len() as u32);
         self.stacks.push(Stack {
             thread,
@@ -164,6 +188,12 @@ impl Stacks {
             kernel,
             user,
         });
+    }
+
+    fn count(&mut self, stack: u32, header: &RecordHeader) {
+        let stack = &mut self.stacks[stack as usize];
+        stack.count += u64::from(header.count);
+        stack.weight_ns += header.weight_ns;
     }
 
     /// Adds samples that were counted in the kernel.

@@ -118,9 +118,10 @@ impl Timing {
         self.ticking
     }
 
-    /// Samples of CPU time per second and CPU, as many as the clock can deliver of those that were asked for.
+    /// Samples of CPU time per second and CPU, as many as the clock can deliver of those that were asked for; 0 if only waits are wanted.
     pub fn rate_hz(&self) -> u64 {
         match self.tick {
+            _ if self.kinds == Kinds::OffCpu => 0,
             Some(tick) if self.ticking => self.rate_hz.min(tick.rate_hz_max()),
             _ => self.rate_hz,
         }

@@ -7,7 +7,7 @@ pub struct Setup {
     pub budget_ns_per_s: u64,
     /// CPUs whose timers fire.
     pub cpus: u32,
-    /// Samples per second and CPU.
+    /// Samples per second and CPU; 0 if no timer fires.
     pub rate_hz: u64,
     /// User frames kept of one stack.
     pub max_user_frames: u32,
