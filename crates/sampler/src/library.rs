@@ -139,6 +139,7 @@ impl Library {
             options.rows_max = rows as usize;
             options.unpacked_limit_bytes = options.unpacked_limit_bytes.min(u64::from(rows) * BYTES_PER_ROW);
         }
+        let (layouts, remark) = layouts();
         Ok(Library {
             room,
             banks: Vec::new(),
@@ -151,8 +152,8 @@ impl Library {
             shelved: HashMap::new(),
             without: HashMap::new(),
             waiting: VecDeque::new(),
-            remarks: Vec::new(),
-            workshop: Workshop::open(Cache::open(), layouts(), options).map_err(Error::no_thread)?,
+            remarks: remark.into_iter().collect(),
+            workshop: Workshop::open(Cache::open(), layouts, options).map_err(Error::no_thread)?,
             shelving: None,
             languages: HashMap::new(),
             next_id: 1,
@@ -582,15 +583,11 @@ fn what(waiting: &Waiting, processes: &mut Processes) -> std::result::Result<Wha
     Ok(What::File { file: open.file, size: open.size, path })
 }
 
-/// Layouts of interpreters: our own, and the user's (`$XDG_CONFIG_HOME/lightfoot/interpreters` or `~/.config/lightfoot/interpreters`).
-fn layouts() -> Layouts {
+/// Layouts of interpreters: our own, and the user's (`$XDG_CONFIG_HOME/lightfoot/interpreters` or `~/.config/lightfoot/interpreters`); and
+/// what is wrong with the user's. That must not end the run: those before it count.
+fn layouts() -> (Layouts, Option<String>) {
     let mut layouts = Layouts::built_in();
-    if let Some(folder) =
-        user_folder("XDG_CONFIG_HOME", ".config").map(|base| base.join("lightfoot/interpreters"))
-        && folder.is_dir()
-    {
-        // A file that is no layout is a user's mistake that must not end the run; those before it count.
-        layouts.add_folder(&folder).ok();
-    }
-    layouts
+    let folder = user_folder("XDG_CONFIG_HOME", ".config").map(|base| base.join("lightfoot/interpreters"));
+    let wrong = folder.filter(|folder| folder.is_dir()).and_then(|folder| layouts.add_folder(&folder).err());
+    (layouts, wrong.map(|error| format!("a layout of an interpreter is left out, and all after it: {error}")))
 }
