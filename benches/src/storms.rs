@@ -221,15 +221,21 @@ fn measure(storm: &Storm, budget: Option<f64>) -> Result<Vec<String>> {
         format!("{:.2}", outside.iter().copied().fold(0.0, f64::max)),
         match (budget, recovery(&report, from, to)) {
             (None, _) => "-".into(),
+            _ if !has_timer(&report) => "no timer".into(),
             (_, Some(s)) => within(format!("{s:.1}"), s <= 2.0),
             (_, None) => within("not in this run".into(), false),
         },
         report.accounting.recorded.to_string(),
         report.accounting.lost.to_string(),
-        mb(bill.peak_rss_bytes),
+        mb(report.cost("peak_rss_bytes")),
         mb(report.cost("bpf_map_bytes")),
         held.join("; "),
     ])
+}
+
+/// `--off-cpu` alone has none: its waits stand for more time, and then its programs are detached.
+fn has_timer(report: &Report) -> bool {
+    report.json["cost"]["budget"]["rates"].as_array().is_some_and(|rates| !rates.is_empty())
 }
 
 /// CPU time in ten seconds as a share of one CPU.
