@@ -333,8 +333,13 @@ struct lf_off_cpu_sums {
 	/* When that was: CLOCK_MONOTONIC, and the clock that waits are measured with. */
 	__u64 timed_ns;
 	__u64 timed_clock;
+	__u64 read_ns;    /* what reading the clock took */
+	__u64 sampled_ns; /* lf_counters::run_ns */
+	/* What samples of the wait that has just ended stand for, of its two parts. */
+	__u64 weight;
+	__u64 weight_runnable;
 };
-_Static_assert(sizeof(struct lf_off_cpu_sums) == 152, "keep in step with offcpu.rs");
+_Static_assert(sizeof(struct lf_off_cpu_sums) == 184, "keep in step with offcpu.rs");
 
 /*
  * A stack on its way to user space: this header, then kernel_frames addresses, then user_words words (enum lf_frame), each part leaf

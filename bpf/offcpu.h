@@ -185,16 +185,19 @@ static __always_inline void take_stack_of(struct task_struct *task, struct scrat
 	}
 }
 
-/* A wait of `d` ns is over at `clock`: sums, and a sample of either part if it is its turn. */
-static __always_inline void end_wait(struct task_struct *task, struct off_cpu *o, __u64 d, __u64 clock, struct lf_counters *c,
-				     struct lf_off_cpu_sums *sums)
+/*
+ * A wait of `d` ns is over at `clock`: adds it up, and says in `sums` what samples of its two parts stand for. True if there is one. A
+ * function of its own, as the next but one: all functions that are being called may have 512 bytes of stack together, and the walk needs
+ * the most of it.
+ */
+static __noinline bool weigh_wait(struct task_struct *task, struct off_cpu *o, __u64 d, __u64 clock, struct lf_off_cpu_sums *sums)
 {
 	__u32 zero = 0, wait = o->wait;
 	struct lf_live *l = bpf_map_lookup_elem(&live, &zero);
-	__u64 runnable = 0, weight, weight_runnable;
+	__u64 runnable = 0;
 
-	if (!l || !d || d >> 63)
-		return;
+	if (!l)
+		return false;
 	if (wait == LF_WAIT_RUNNABLE)
 		runnable = d;
 	else if (bpf_core_field_exists(task->sched_info)) {
@@ -211,16 +214,29 @@ static __always_inline void end_wait(struct task_struct *task, struct off_cpu *o
 		sums->blocked_ns[LF_WAIT_RUNNABLE] += runnable;
 		sums->intervals[LF_WAIT_RUNNABLE]++;
 	}
-	c->blocked_ns += d + runnable;
-	weight = d ? weigh(sums, d, l->block_ns) : 0;
-	weight_runnable = runnable ? weigh(sums, runnable, l->block_ns) : 0;
-	if (!weight && !weight_runnable)
+	sums->weight = d ? weigh(sums, d, l->block_ns) : 0;
+	sums->weight_runnable = runnable ? weigh(sums, runnable, l->block_ns) : 0;
+	return sums->weight || sums->weight_runnable;
+}
+
+/* The same, and takes the samples. */
+static __always_inline void end_wait(struct task_struct *task, struct off_cpu *o, __u64 d, __u64 clock, struct lf_counters *c,
+				     struct lf_off_cpu_sums *sums)
+{
+	__u32 zero = 0, samples;
+	struct lf_live *l = bpf_map_lookup_elem(&live, &zero);
+
+	if (!l || !d || d >> 63)
+		return;
+	c->blocked_ns += d;
+	if (!weigh_wait(task, o, d, clock, sums))
 		return;
 
 	struct scratch *s = scratch_of(LF_SLOT_TRACEPOINT);
 	__u64 start = bpf_ktime_get_ns();
 
-	c->fired += !!weight + !!weight_runnable;
+	samples = !!sums->weight + !!sums->weight_runnable;
+	c->fired += samples;
 	/* A brake for a storm that begins between two looks of user space. What it holds back is missing in the shares, and is said. */
 	if (l->waits_max) {
 		if (sums->step != l->step) {
@@ -228,47 +244,48 @@ static __always_inline void end_wait(struct task_struct *task, struct off_cpu *o
 			sums->taken = 0;
 		}
 		if (sums->taken >= l->waits_max) {
-			c->throttled += !!weight + !!weight_runnable;
+			c->throttled += samples;
 			return;
 		}
 		sums->taken++;
 	}
 	if (!s) {
-		c->no_scratch += !!weight + !!weight_runnable;
+		c->no_scratch += samples;
 		return;
 	}
-	take_stack_of(task, s, wait, start);
-	if (weight)
-		record(LF_SLOT_TRACEPOINT, weight);
-	if (weight_runnable) {
+	take_stack_of(task, s, o->wait, start);
+	if (sums->weight)
+		record(LF_SLOT_TRACEPOINT, sums->weight);
+	if (sums->weight_runnable) {
 		s->record.wait = LF_WAIT_RUNNABLE;
-		record(LF_SLOT_TRACEPOINT, weight_runnable);
+		record(LF_SLOT_TRACEPOINT, sums->weight_runnable);
 	}
-	c->run_ns += bpf_ktime_get_ns() - start;
+	c->run_ns += bpf_ktime_get_ns() - s->record.time_ns;
 }
 
-static __always_inline void switched_out(struct task_struct *prev, bool preempted, __u64 clock, struct lf_off_cpu_sums *sums,
-					 struct lf_off_cpu_settings *settings)
+static __noinline int switched_out(struct task_struct *prev, bool preempted, __u64 clock, struct lf_off_cpu_sums *sums,
+				   struct lf_off_cpu_settings *settings)
 {
 	__u64 state = preempted ? 0 : state_of(prev);
 
 	if (!prev->pid)
-		return;
+		return 0;
 	struct off_cpu *o = bpf_task_storage_get(&off_cpus, prev, NULL, 0);
 
 	if (!o) {
 		if ((state & TASK_DEAD) || !wanted_task(prev, settings))
-			return;
+			return 0;
 		o = bpf_task_storage_get(&off_cpus, prev, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!o) {
 			sums->unmarked++;
-			return;
+			return 0;
 		}
 	}
 	o->stretch = settings->stretch;
 	o->since_ns = state & TASK_DEAD ? 0 : clock;
 	o->run_delay = prev->sched_info.run_delay;
 	o->wait = wait_of(state);
+	return 0;
 }
 
 static __always_inline void switched_in(struct task_struct *next, __u64 clock, struct lf_counters *c, struct lf_off_cpu_sums *sums,
@@ -316,30 +333,31 @@ int on_switch(__u64 *ctx)
 
 	if (!settings || !sums || !c || !settings->from_ns || settings->until_ns)
 		return 0;
-	__u64 clock, sampled_ns = c->run_ns, before = 0, start = 0, read, ns;
 	bool timed = sums->untimed >= sums->timed_after;
+	__u64 clock, ns;
 
 	if (timed) {
-		before = bpf_ktime_get_ns();
-		start = bpf_ktime_get_ns();
+		sums->sampled_ns = c->run_ns;
+		sums->read_ns = bpf_ktime_get_ns();
+		sums->timed_ns = bpf_ktime_get_ns();
+		sums->read_ns = sums->timed_ns - sums->read_ns;
 	}
 	clock = switch_clock(next);
+	if (timed)
+		sums->timed_clock = clock;
 	c->switches++;
 	sums->untimed++;
 	switched_out(prev, ctx[0], clock, sums, settings);
 	switched_in(next, clock, c, sums, settings);
 	if (!timed)
 		return 0;
-	read = start - before;
 	/* Samples are booked by themselves. */
-	ns = bpf_ktime_get_ns() - start + sampled_ns - c->run_ns;
-	if (ns > read && !(ns >> 63))
-		c->switch_ns += (ns - read) * sums->untimed;
-	c->switch_ns += 3 * read;
+	ns = bpf_ktime_get_ns() - sums->timed_ns - (c->run_ns - sums->sampled_ns) - sums->read_ns;
+	if (!(ns >> 63))
+		c->switch_ns += ns * sums->untimed;
+	c->switch_ns += 3 * sums->read_ns;
 	sums->untimed = 0;
 	sums->timed_after = bpf_get_prandom_u32() & TIMED_SWITCHES_MASK;
-	sums->timed_ns = start;
-	sums->timed_clock = clock;
 	return 0;
 }
 

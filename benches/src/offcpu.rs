@@ -4,7 +4,8 @@ use crate::Length;
 use crate::table::{Table, median, median_error, within};
 use crate::tool::{Tool, lightfoot, phase, profile, read_report, sleep};
 use anyhow::{Context, Result, ensure};
-use lightfoot_tests::{Report, Workload};
+use lightfoot_tests::{Lightfoot, Report, Workload};
+use std::time::Duration;
 
 /// Prints the sums, then the cost.
 pub fn run(length: Length) -> Result<()> {
@@ -18,7 +19,6 @@ pub fn run(length: Length) -> Result<()> {
 struct Threads {
     threads: u64,
     cpu_ns: u64,
-    delay_ns: u64,
     switches: u64,
 }
 
@@ -27,10 +27,9 @@ fn threads(pid: u32) -> Result<Threads> {
     for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         let path = entry?.path();
         let schedstat = std::fs::read_to_string(path.join("schedstat"))?;
-        let mut words = schedstat.split_whitespace().map(|word| word.parse().unwrap_or(0));
+        let mut words = schedstat.split_whitespace();
         sum.threads += 1;
-        sum.cpu_ns += words.next().unwrap_or(0);
-        sum.delay_ns += words.next().unwrap_or(0);
+        sum.cpu_ns += words.next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         let status = std::fs::read_to_string(path.join("status"))?;
         let counts = status.lines().filter(|line| line.contains("voluntary_ctxt_switches:"));
         sum.switches +=
@@ -44,7 +43,6 @@ impl Threads {
         Threads {
             threads: self.threads,
             cpu_ns: self.cpu_ns - before.cpu_ns,
-            delay_ns: self.delay_ns - before.delay_ns,
             switches: self.switches - before.switches,
         }
     }
@@ -55,29 +53,41 @@ fn measured(pid: u32) -> Result<(std::time::Instant, Threads)> {
     Ok((std::time::Instant::now(), threads(pid)?))
 }
 
-/// A run of `--off-cpu` inside a stretch for which the kernel's counts are known; those are scaled to the run's length.
+/// Programs watched from their beginning to their end, which tell what the kernel says that their threads have waited for a CPU; and
+/// a run inside a program's life against the wall time of its threads.
 fn sums(length: Length) -> Result<()> {
     let seconds = length.seconds(20.0).round();
     let mut table = Table::new(
         &format!(
-            "off-CPU: sum of all samples against the kernel's accounting, {seconds:.0} s at 499 Hz (reach: within 2 %)"
+            "off-CPU: sums against the kernel's accounting, {seconds:.0} s at 499 Hz (reach: within 2 %)"
         ),
-        &[
-            "load",
-            "part",
-            "samples",
-            "sum, s",
-            "kernel, s",
-            "difference, %",
-            "all waits, not only samples, %",
-        ],
+        &["load", "part", "samples", "sum of the samples, s", "kernel, s", "samples, %", "all waits, %"],
     );
-    let loads = [
-        ("waits", format!("--seconds {}", seconds + 60.0)),
-        ("switchstorm", format!("--rate 50000 --sleepers 20 --seconds {}", seconds + 60.0)),
-    ];
+    let loads = [("waits", ""), ("switchstorm", "--rate 50000 --sleepers 20")];
+    let mut row = |program: &str, part: &str, report: &Report, kernel: f64| {
+        let runnable = part == "runnable";
+        let (samples, sum) = sampled(report, runnable);
+        let differs = (all(report, runnable) / kernel - 1.0) * 100.0;
+        table.row(vec![
+            program.to_string(),
+            part.to_string(),
+            samples.to_string(),
+            format!("{:.3}", sum / 1e9),
+            format!("{:.3}", kernel / 1e9),
+            format!("{:+.2}", (sum / kernel - 1.0) * 100.0),
+            within(format!("{differs:+.2}"), differs.abs() <= 2.0),
+        ]);
+    };
     for (program, arguments) in loads {
-        let load = Workload::start(program, &arguments);
+        let (report, run) = Lightfoot::new("profile --off-cpu -F 499")
+            .command(program, &format!("{arguments} --seconds {seconds}"))
+            .limit(Duration::from_secs_f64(seconds + 60.0))
+            .report_and_run(0);
+        let kernel = run.truth()["run_delay"].as_f64().context("run_delay")?;
+        row(program, "runnable", &report, kernel);
+    }
+    for (program, arguments) in loads {
+        let load = Workload::start(program, &format!("{arguments} --seconds {}", seconds + 60.0));
         sleep(1.0);
         let before = measured(load.pid())?;
         let (report, _) = profile(&format!("profile --off-cpu -F 499 -d {seconds}s -p {}", load.pid()))?;
@@ -85,28 +95,17 @@ fn sums(length: Length) -> Result<()> {
         let seen = after.1.since(before.1);
         ensure!(seen.threads == before.1.threads, "{program}: threads have come or gone");
         let run_ns = report.json["meta"]["duration_ns"].as_f64().context("duration")?;
-        let part = run_ns / (after.0 - before.0).as_nanos() as f64;
-        let runnable = seen.delay_ns as f64 * part;
-        let off = run_ns * seen.threads as f64 - seen.cpu_ns as f64 * part;
-        for (name, is_runnable, kernel) in [("blocked", false, off - runnable), ("runnable", true, runnable)]
-        {
-            let (samples, sum) = sampled(&report, is_runnable);
-            let differs = (sum / kernel - 1.0) * 100.0;
-            table.row(vec![
-                program.to_string(),
-                name.to_string(),
-                samples.to_string(),
-                format!("{:.3}", sum / 1e9),
-                format!("{:.3}", kernel / 1e9),
-                within(format!("{differs:+.2}"), differs.abs() <= 2.0),
-                format!("{:+.2}", (all(&report, is_runnable) / kernel - 1.0) * 100.0),
-            ]);
-        }
+        // CPU time, unlike run delay, is spread evenly: what it was in the run may be taken from the time around it.
+        let cpu_ns = seen.cpu_ns as f64 * run_ns / (after.0 - before.0).as_nanos() as f64;
+        let off_ns = run_ns * seen.threads as f64 - cpu_ns;
+        row(program, "blocked", &report, off_ns - all(&report, true));
     }
     table.print();
     println!(
-        "\nKernel, runnable: run delay of all threads. Blocked: their wall time less CPU time and run delay. Both from `schedstat` around the run, scaled to its length: \
-         on few CPUs lightfoot's own start and end, outside of the run, push threads aside, and the kernel's run delay is then too high for the run."
+        "\nRunnable: the program is watched from its beginning to its end, and each of its threads has read its run delay (`schedstat`) as its last deed. What a thread waits \
+         before the run begins and behind that deed is in one of the two only: some ms. (The run delay of a longer time cannot be scaled to a run inside of it: \
+         on few CPUs lightfoot's own start and end push threads aside.) Blocked: wall time of all threads in the run, less their CPU time (scaled from the time around the run), less \
+         runnable time. How many of the samples are runnable is chance; the sum of both kinds is not."
     );
     Ok(())
 }
@@ -153,8 +152,9 @@ fn cost(length: Length) -> Result<()> {
             "samples/s",
         ],
     );
-    for rate in [19, 99] {
-        let load = Workload::start("switchstorm", "--rate 50000 --sleepers 0 --seconds 600");
+    // As fast as they can, the pairs never wait for the machine to wake up: there the price of a switch stands out.
+    for (rate, speed) in [(19, 50_000), (99, 50_000), (19, 100_000_000)] {
+        let load = Workload::start("switchstorm", &format!("--rate {speed} --sleepers 0 --seconds 600"));
         sleep(1.0);
         let look = || -> Result<(f64, f64)> {
             let before = measured(load.pid())?;
@@ -209,7 +209,7 @@ fn cost(length: Length) -> Result<()> {
     table.print();
     println!(
         "\nAdded: CPU time that the kernel charges to the pairs, per switch; what the program on the tracepoint takes is charged to the thread that comes. \
-         It includes the cold caches that a sample leaves behind, the ledger does not."
+         It includes the kernel's way to the program and the cold caches that a sample leaves behind, the ledger does not. Last row: the pairs at full speed."
     );
     Ok(())
 }
