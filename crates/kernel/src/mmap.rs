@@ -49,8 +49,8 @@ impl Shared {
     /// The 32-bit word at byte offset `at`, read without order; `None` outside.
     pub fn u32(&self, at: usize) -> Option<u32> {
         let inside = at.is_multiple_of(4) && at.checked_add(4).is_some_and(|end| end <= self.len);
-        // SAFETY: in bounds and aligned (mappings start on a page); AtomicU32 may be shared with the kernel's writes.
         inside.then(|| {
+            // SAFETY: in bounds and aligned (mappings start on a page); AtomicU32 may be shared with the kernel's writes.
             unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }.load(Ordering::Relaxed)
         })
     }
