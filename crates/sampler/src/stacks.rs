@@ -56,6 +56,9 @@ pub(crate) struct Stack {
     user: u32,
 }
 
+/// What stacks are told apart by of which only the innermost frame is kept.
+type Leaf = (ThreadId, Wait, Option<PlaceId>);
+
 /// All stacks of a run. Grows with the number of distinct stacks, until [`Stacks::keep_leaves`].
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
@@ -70,7 +73,7 @@ pub(crate) struct Stacks {
     threads: Vec<Thread>,
     thread_index: HashMap<Thread, ThreadId>,
     /// Where new stacks have only their innermost frame: by thread, wait and that frame.
-    leaves: Option<HashMap<(ThreadId, Wait, Option<PlaceId>), u32>>,
+    leaves: Option<HashMap<Leaf, u32>>,
     /// Samples whose stacks were cut so.
     pub shortened: u64,
     /// Time of the earliest sample, CLOCK_MONOTONIC in ns.
