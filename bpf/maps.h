@@ -182,12 +182,14 @@ struct segment_table {
 /* Most bytes that are read at once of another task's memory. */
 #define REMOTE_READ_MAX 512
 
-/* Rules found lately. Keys have an object's number, which is never used again: nothing here gets wrong. */
+/*
+ * Rules found lately, one word each: a walk through cold memory touches one line for each frame. An object's number is never used again:
+ * nothing here gets wrong.
+ */
 #define CACHE_BITS 10
 #define CACHE_SLOTS (1 << CACHE_BITS)
 struct rule_cache {
-	__u64 keys[CACHE_SLOTS]; /* object << 32 | file offset */
-	__u16 rules[CACHE_SLOTS];
+	__u64 entries[CACHE_SLOTS]; /* object << 48 | file offset << 16 | rule; 0: none */
 };
 
 /*

@@ -191,16 +191,16 @@ static __always_inline __u32 rule_number(__u32 slot, struct scratch *s, __u32 at
 	struct lf_segment *segment = &s->segments[at & (LF_MAX_SEGMENTS - 1)];
 	__u64 offset = lookup - segment->start + segment->file_offset;
 	__u64 key = (__u64)segment->object << 32 | (__u32)offset;
-	__u32 cached = (key * 0x9e3779b97f4a7c15ULL) >> (64 - CACHE_BITS), number;
+	__u32 at_entry = (key * 0x9e3779b97f4a7c15ULL) >> (64 - CACHE_BITS), number;
 
-	if (s->cache.keys[cached] == key) {
+	if (s->cache.entries[at_entry] >> 16 == key) {
 		s->walk.cached++;
-		return s->cache.rules[cached];
+		return s->cache.entries[at_entry] & 0xffff;
 	}
 	s->walk.searched++;
 	number = find_rule(slot, at, offset);
-	s->cache.keys[cached] = key;
-	s->cache.rules[cached] = number;
+	if (!(key >> 48)) /* there are more numbers than have room */
+		s->cache.entries[at_entry] = key << 16 | (number & 0xffff);
 	return number;
 }
 
