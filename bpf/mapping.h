@@ -226,9 +226,7 @@ static __always_inline void meet_segment(struct scratch *s, __u32 at)
 	w->hash = mix(mix(w->hash, segment->start), segment->inode ^ segment->generation);
 }
 
-/* Segments that are kept from one walk to the next, at most: there must be room for those of the next one. */
-#define SEGMENTS_KEPT (LF_MAX_SEGMENTS / 2)
-/* And how long: user space wants to know which objects are in use. */
+/* How long segments are kept: user space wants to know which objects are in use. */
 #define SEGMENTS_KEPT_NS 1000000000ULL
 
 /* A number that changes with the mappings of a process; 0 if the kernel has none, or is changing them. */
@@ -247,42 +245,75 @@ static __always_inline __u32 mappings_version(struct mm_struct *mm)
 	return version;
 }
 
+static __always_inline struct segment_set *segment_set(__u32 slot, __u64 mm)
+{
+	struct segment_sets *all = bpf_map_lookup_elem(&segment_sets, &slot);
+
+	return all ? &all->sets[(mm * 0x9e3779b97f4a7c15ULL) >> (64 - SEGMENT_SET_BITS)] : NULL;
+}
+
 /*
- * Begins a walk with the segments of the one before in this slot, if they are those of the same process and nothing has changed. A
- * function of its own: its stack is given back before the walk begins.
+ * Begins a walk with the segments of an earlier one in this slot, if they are those of the same process and nothing has changed. A function
+ * of its own: its stack is given back before the walk begins.
  */
 __noinline int reuse_segments(__u32 slot)
+{
+	struct scratch *s = scratch_of(slot);
+	__u32 zero = 0;
+
+	if (!s)
+		return 0;
+	struct walk *w = &s->walk;
+	struct segment_set *set = segment_set(slot, w->mm);
+
+	if (!set)
+		return 0;
+	__u32 version = mappings_version((void *)w->mm), count = set->count;
+	__u64 *changes = bpf_map_lookup_elem(&objects_changed, &zero), now_changes = changes ? *changes : 0;
+
+	w->met = 0;
+	w->segments = 0;
+	if (version && version == set->lock_seq && w->mm == set->mm && s->record.process_start_ns == set->process_start_ns &&
+	    s->record.exec_id == set->exec_id && now_changes == set->changes && w->now_ns - set->since_ns < SEGMENTS_KEPT_NS) {
+		for (__u32 i = 0; i < SEGMENTS_KEPT && i < count; i++) {
+			s->segments[i] = set->segments[i];
+			s->tables[i] = set->tables[i];
+		}
+		w->segments = count;
+		return 0;
+	}
+	set->lock_seq = version;
+	set->mm = w->mm;
+	set->process_start_ns = s->record.process_start_ns;
+	set->exec_id = s->record.exec_id;
+	set->changes = now_changes;
+	set->since_ns = w->now_ns;
+	set->count = 0;
+	return 0;
+}
+
+/* Keeps those that are new for the next walk, unless one of them is being prepared: who asks for it is counted. */
+__noinline int keep_segments(__u32 slot)
 {
 	struct scratch *s = scratch_of(slot);
 
 	if (!s)
 		return 0;
-	struct segments_of *of = &s->segments_of;
-	struct walk *w = &s->walk;
-	__u32 zero = 0, version = mappings_version((void *)w->mm);
-	__u64 *changes = bpf_map_lookup_elem(&objects_changed, &zero), now_changes = changes ? *changes : 0;
+	struct segment_set *set = segment_set(slot, s->walk.mm);
 
-	w->met = 0;
-	w->segments = 0;
-	if (version && version == of->lock_seq && w->mm == of->mm && s->record.process_start_ns == of->process_start_ns &&
-	    s->record.exec_id == of->exec_id && now_changes == of->changes && of->segments <= SEGMENTS_KEPT &&
-	    w->now_ns - of->since_ns < SEGMENTS_KEPT_NS) {
-		w->segments = of->segments;
+	if (!set)
 		return 0;
-	}
-	of->lock_seq = version;
-	of->mm = w->mm;
-	of->process_start_ns = s->record.process_start_ns;
-	of->exec_id = s->record.exec_id;
-	of->changes = now_changes;
-	of->since_ns = w->now_ns;
-	return 0;
-}
+	__u32 count = s->walk.segments, known = set->count;
 
-/* Keeps them for the next walk, unless one of them is being prepared: who asks for it is counted. */
-static __always_inline void keep_segments(struct scratch *s)
-{
-	s->segments_of.segments = s->walk.outcome == LF_NO_ROWS_YET ? LF_MAX_SEGMENTS : s->walk.segments;
+	if (count == known || count > SEGMENTS_KEPT || s->walk.outcome == LF_NO_ROWS_YET)
+		return 0;
+	for (__u32 i = 0; i < SEGMENTS_KEPT && i < count; i++)
+		if (i >= known) {
+			set->segments[i] = s->segments[i];
+			set->tables[i] = s->tables[i];
+		}
+	set->count = count;
+	return 0;
 }
 
 /* The mapping (struct vm_area_struct *) that `address` lies in or below; 0 if there is none or it cannot be read. */

@@ -193,17 +193,21 @@ struct rule_cache {
 };
 
 /*
- * What makes the segments of the last walk those of the next one, too: the same program of the same process with the same mappings, and
- * nothing new about their files.
+ * Segments of an earlier walk, and what makes them those of the next one, too: the same program of the same process with the same mappings,
+ * and nothing new about their files.
  */
-struct segments_of {
+#define SEGMENTS_KEPT 16 /* of a process: a walk has room for as many again */
+#define SEGMENT_SET_BITS 3
+struct segment_set {
 	__u64 process_start_ns;
 	__u64 exec_id;
 	__u64 mm;
 	__u64 changes; /* in objects_changed */
 	__u64 since_ns;
 	__u32 lock_seq;
-	__u32 segments;
+	__u32 count;
+	struct lf_segment segments[SEGMENTS_KEPT];
+	struct segment_table tables[SEGMENTS_KEPT];
 };
 
 struct scratch {
@@ -213,7 +217,6 @@ struct scratch {
 	struct segment_table tables[LF_MAX_SEGMENTS];
 	struct walk walk;
 	struct walk start; /* what the walk began with: sent if it cannot be ended here */
-	struct segments_of segments_of;
 	/* Where the Ruby of the process was that was last seen to run one. */
 	struct {
 		__u64 process_start_ns;
@@ -239,6 +242,18 @@ struct {
 	__type(key, __u32);
 	__type(value, struct scratch);
 } scratch SEC(".maps");
+
+/* Of the processes seen lately, by their memory. A map of its own: a value of one CPU may have 32 KiB. */
+struct segment_sets {
+	struct segment_set sets[1 << SEGMENT_SET_BITS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LF_SLOTS);
+	__type(key, __u32);
+	__type(value, struct segment_sets);
+} segment_sets SEC(".maps");
 
 static __always_inline struct scratch *scratch_of(__u32 slot)
 {

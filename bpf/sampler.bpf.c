@@ -310,11 +310,10 @@ static __always_inline void take_user_frames(__u32 slot, struct scratch *s)
 	reuse_segments(slot);
 	s->start = *w;
 	walk_stack(slot);
-	keep_segments(s);
+	keep_segments(slot);
 	if (w->outcome > LF_TRUNCATED && in_execve((void *)w->task)) {
 		w->at = k;
 		w->segments = 0;
-		s->segments_of.segments = LF_MAX_SEGMENTS;
 		w->hash = hash;
 		w->outcome = LF_COMPLETE;
 		w->flags &= ~WALK_USER_PART;

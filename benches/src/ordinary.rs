@@ -65,6 +65,7 @@ pub fn run(length: Length) -> Result<()> {
         ),
         &[
             "machine",
+            "--clock",
             "samples",
             "whole, %",
             "the others",
@@ -77,7 +78,7 @@ pub fn run(length: Length) -> Result<()> {
             "BPF maps, MB",
         ],
     );
-    for busy in [false, true] {
+    for (busy, clock) in [(false, "timer"), (false, "auto"), (true, "timer"), (true, "auto")] {
         let programs = if busy {
             PROGRAMS.iter().map(|line| Group::start(line)).collect::<Result<_>>()?
         } else {
@@ -88,7 +89,7 @@ pub fn run(length: Length) -> Result<()> {
         }
         let out = tempfile::tempdir()?;
         let path = out.path().join("p.json");
-        let mut command = lightfoot(&format!("profile -a -F 99 -d {seconds}s -f json -o"));
+        let mut command = lightfoot(&format!("profile -a -F 99 --clock {clock} -d {seconds}s -f json -o"));
         let tool = Tool::start(command.arg(&path).env("XDG_CACHE_HOME", out.path()))?;
         sleep(seconds * 0.3);
         let (cpu, began) = (running_cpu_ns(tool.pid()).context("running")?, Instant::now());
@@ -117,6 +118,11 @@ pub fn run(length: Length) -> Result<()> {
         let all = collecting + kernel_side;
         table.row(vec![
             if busy { format!("{running} programs") } else { "idle".into() },
+            if clock == "timer" {
+                clock.into()
+            } else {
+                format!("{clock}: {}", report.json["meta"]["clock"])
+            },
             samples.to_string(),
             percent(whole, samples),
             list(&reasons),

@@ -22,8 +22,9 @@ const OBJECT_BYTES: u64 = 121;
 const OBJECT_KEPT_BYTES: u64 = 512;
 /// The process before it knows anything: 6.7 MB were measured while sampling, nearly all of it pages of the program's own file.
 const PROCESS_BASE_BYTES: u64 = 8 * MIB;
-/// For each CPU: scratch memory and cache of rules for three contexts (27,112 bytes each), counters, off-CPU sums and the comparison of clocks.
-const PER_CPU_BYTES: u64 = 96 * 1024;
+/// For each CPU: scratch memory, cache of rules and of segments for three contexts (35 KB each), counters, off-CPU sums and the comparison
+/// of clocks.
+const PER_CPU_BYTES: u64 = 128 * 1024;
 /// Small maps: processes followed, tree nodes, interpreters, settings.
 const SMALL_MAPS_BYTES: u64 = MIB;
 
