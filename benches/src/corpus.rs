@@ -7,6 +7,24 @@ use anyhow::{Result, ensure};
 use lightfoot_tests::corpus::{Verdict, corpus, judge};
 use lightfoot_tests::program;
 use std::collections::BTreeMap;
+use std::process::Command;
+
+/// Interpreters and what they run, some seconds each: their own code, that of their libraries, and C that calls back.
+const INTERPRETERS: [(&str, &str); 3] = [
+    ("/usr/bin/python3", PYTHON),
+    ("python3", PYTHON),
+    (
+        "ruby",
+        "require 'json'; t = Time.now; while Time.now - t < 2; JSON.generate((1..999).map { |i| [i, i.to_s] }.sort_by { |a| -a[0] }.to_h); \
+         ('abc' * 99) =~ /c+d/; end",
+    ),
+];
+const PYTHON: &str = "import json, re, time
+t = time.time()
+while time.time() - t < 2:
+    json.dumps(sorted(range(999), key=lambda x: -x))
+    re.sub('a+', lambda m: m.group(0), 'aaab' * 99)
+";
 
 /// Prints one row per program, and the sum.
 pub fn run(length: Length) -> Result<()> {
@@ -51,6 +69,42 @@ pub fn run(length: Length) -> Result<()> {
         ways += sum.ways;
         whole += sum.whole;
         for (reason, count) in sum.reasons {
+            *reasons.entry(reason).or_insert(0) += count;
+        }
+    }
+    for (program, code) in INTERPRETERS {
+        if Command::new(program).arg("--version").output().is_err() {
+            continue;
+        }
+        let (mut of, mut complete, mut others) = (0, 0, BTreeMap::new());
+        for _ in 0..rounds {
+            let dir = tempfile::tempdir()?;
+            let path = dir.path().join("p.json");
+            let option = if program.ends_with("ruby") { "-e" } else { "-c" };
+            let mut command = lightfoot("profile -F 499 --no-kernel -f json -o");
+            command.arg(&path).env("XDG_CACHE_HOME", dir.path()).args(["--", program, option, code]);
+            let bill = Tool::start(&mut command)?.wait()?;
+            ensure!(bill.code == 0 || bill.code == 3, "{program}: exit code {}", bill.code);
+            for stack in &read_report(&path)?.stacks {
+                of += stack.count;
+                if stack.outcome == "complete" {
+                    complete += stack.count;
+                } else {
+                    *others.entry(stack.outcome.clone()).or_insert(0) += stack.count;
+                }
+            }
+        }
+        table.row(vec![
+            program.to_string(),
+            of.to_string(),
+            within(percent(complete, of), complete * 100 >= of * 99),
+            "-".into(),
+            "-".into(),
+            list(&others),
+        ]);
+        samples += of;
+        good += complete;
+        for (reason, count) in others {
             *reasons.entry(reason).or_insert(0) += count;
         }
     }
