@@ -189,7 +189,8 @@ struct lf_config {
 	__u32 levels;          /* off-CPU: levels of page tables, 4 or 5; 0: no remote memory is read */
 	__u64 physical_mask;   /* off-CPU: bits of a page table entry that are a physical address */
 	__s64 irq_regs;        /* tick clock: distance of __irq_regs from runqueues among the variables of each CPU */
-	__u64 reserved;
+	__u32 wakers;          /* off-CPU: 1: stacks of those who wake sleepers are taken, too */
+	__u32 reserved;
 };
 _Static_assert(sizeof(struct lf_config) == 80, "keep in step with abi.rs");
 
@@ -291,6 +292,7 @@ struct lf_failed {
 enum lf_sample_kind {
 	LF_ON_CPU = 0,
 	LF_OFF_CPU = 1,
+	LF_WAKER = 2, /* no sample: the stack of who woke a thread, named by lf_record::waker of that thread's samples */
 };
 
 /* Off-CPU: why the thread did not run. */
@@ -355,6 +357,7 @@ struct lf_record {
 	__u64 thread_start_ns;
 	__u64 exec_id;          /* counts the programs that the process has executed */
 	__u64 weight_ns;        /* time that this record itself stands for: 0 if it is counted in `counts` */
+	__u64 waker;            /* off-CPU: lf_record::stack of who ended the wait; 0: not known */
 	__u32 pid;
 	__u32 tid;
 	__u32 count;            /* samples that this record itself stands for: 0 if they are counted in `counts` */
@@ -367,7 +370,7 @@ struct lf_record {
 	__u32 reserved;
 	char comm[LF_COMM_BYTES];
 };
-_Static_assert(sizeof(struct lf_record) == 112, "keep in step with abi.rs");
+_Static_assert(sizeof(struct lf_record) == 120, "keep in step with abi.rs");
 
 /* Value in `counts`. */
 struct lf_count {

@@ -12,6 +12,9 @@
  *
  * A wait has two parts: until the thread was woken, and from then on until it got a CPU. The second is taken from the kernel's own
  * accounting (CONFIG_SCHED_INFO) and is a wait of its own (LF_WAIT_RUNNABLE).
+ *
+ * Who ends a wait is asked at its end, when another CPU has still to decide whether it is sampled. With lf_config::wakers each wait has a
+ * random point of its own instead: drawn when it begins, it tells both sides the same.
  */
 #pragma once
 #include "walk.h"
@@ -28,6 +31,9 @@ struct off_cpu {
 	__u64 run_delay; /* its sched_info::run_delay then */
 	__u32 wait;      /* enum lf_wait */
 	__u32 stretch;   /* lf_off_cpu_settings::stretch in which this was written: older waits were not watched all the time */
+	__u64 waker;     /* lf_config::wakers: lf_record::stack of who woke it; 0: not known */
+	__u32 point;     /* lf_config::wakers: sampled if it lasts for this part (of 2^32) of lf_live::block_ns, or longer */
+	__u32 reserved;
 };
 /* It has been off its CPU since lf_off_cpu_settings::from_ns. */
 #define SINCE_BEGIN 1
@@ -161,6 +167,14 @@ static __always_inline __u64 weigh(struct lf_off_cpu_sums *sums, __u64 d, __u64 
 	return weight;
 }
 
+/* The same for a wait with a point of its own: right on average, but sums are only as right as coin tosses. */
+static __always_inline __u64 weigh_drawn(__u64 d, __u64 stratum_ns, __u32 point)
+{
+	if (d >= stratum_ns)
+		return d;
+	return d > stratum_ns * point >> 32 ? stratum_ns : 0;
+}
+
 /* The task's stack, into scratch. It does not run, or is about to. */
 static __always_inline void take_stack_of(struct task_struct *task, struct scratch *s, __u32 wait, __u64 now)
 {
@@ -214,7 +228,10 @@ static __noinline bool weigh_wait(struct task_struct *task, struct off_cpu *o, _
 		sums->blocked_ns[LF_WAIT_RUNNABLE] += runnable;
 		sums->intervals[LF_WAIT_RUNNABLE]++;
 	}
-	sums->weight = d ? weigh(sums, d, l->block_ns) : 0;
+	if (config.wakers && wait != LF_WAIT_RUNNABLE)
+		sums->weight = d ? weigh_drawn(d, l->block_ns, o->point) : 0;
+	else
+		sums->weight = d ? weigh(sums, d, l->block_ns) : 0;
 	sums->weight_runnable = runnable ? weigh(sums, runnable, l->block_ns) : 0;
 	return sums->weight || sums->weight_runnable;
 }
@@ -254,9 +271,11 @@ static __always_inline void end_wait(struct task_struct *task, struct off_cpu *o
 		return;
 	}
 	take_stack_of(task, s, o->wait, start);
+	s->record.waker = o->waker;
 	if (sums->weight)
 		record(LF_SLOT_TRACEPOINT, sums->weight);
 	if (sums->weight_runnable) {
+		s->record.waker = 0;
 		s->record.wait = LF_WAIT_RUNNABLE;
 		record(LF_SLOT_TRACEPOINT, sums->weight_runnable);
 	}
@@ -285,6 +304,9 @@ static __noinline int switched_out(struct task_struct *prev, bool preempted, __u
 	o->since_ns = state & TASK_DEAD ? 0 : clock;
 	o->run_delay = prev->sched_info.run_delay;
 	o->wait = wait_of(state);
+	o->waker = 0;
+	if (config.wakers)
+		o->point = bpf_get_prandom_u32();
 	return 0;
 }
 
@@ -361,6 +383,64 @@ int on_switch(__u64 *ctx)
 	return 0;
 }
 
+/* The stack of the running task, which wakes another one, into scratch. In an interrupt the task has nothing to do with it. */
+static __always_inline void take_waker_stack(void *ctx, struct scratch *s, __u64 now)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+
+	describe(s, task, pid_of(task), LF_WAKER, now);
+	if (config.kernel_frames) {
+		long bytes = bpf_get_stack(ctx, s->words, LF_MAX_KERNEL_FRAMES * sizeof(__u64), 0);
+
+		take_kernel_frames(LF_SLOT_TRACEPOINT, s, bytes > 0 ? (__u32)bytes / sizeof(__u64) : 0);
+	}
+	if (!(task->flags & PF_KTHREAD) && s->walk.mm) {
+#if defined(__TARGET_ARCH_x86)
+		struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
+#else
+		struct user_pt_regs *regs = (void *)bpf_task_pt_regs(task);
+#endif
+		TAKE_REGISTERS(&s->walk, FROM_TASK);
+		take_user_frames(LF_SLOT_TRACEPOINT, s);
+	}
+}
+
+/* lf_config::wakers: somebody ends a wait. */
+SEC("?tp_btf/sched_waking")
+int on_waking(__u64 *ctx)
+{
+	__u32 zero = 0;
+	struct lf_off_cpu_settings *settings = bpf_map_lookup_elem(&off_cpu_settings, &zero);
+	struct lf_off_cpu_sums *sums = bpf_map_lookup_elem(&off_cpu_sums, &zero);
+	struct lf_live *l = bpf_map_lookup_elem(&live, &zero);
+	struct lf_counters *c = own_counters(LF_SLOT_TRACEPOINT);
+	struct task_struct *task = (void *)ctx[0];
+
+	/* Without a switch on this CPU yet the distance of the clocks is not known. */
+	if (!settings || !sums || !l || !c || !settings->from_ns || settings->until_ns || !sums->timed_clock)
+		return 0;
+	struct off_cpu *o = bpf_task_storage_get(&off_cpus, task, NULL, 0);
+
+	if (!o || !o->since_ns || o->stretch != settings->stretch || o->wait == LF_WAIT_RUNNABLE)
+		return 0;
+	__u64 now = bpf_ktime_get_ns(), since = o->since_ns + (sums->timed_ns - sums->timed_clock);
+
+	if (o->since_ns == SINCE_BEGIN)
+		since = settings->from_ns;
+	/* Not to the ns the length that it will have: the few that are on the edge have no waker, or one that nobody asks for. */
+	if (now > since && weigh_drawn(now - since, l->block_ns, o->point)) {
+		struct scratch *s = scratch_of(LF_SLOT_TRACEPOINT);
+
+		if (!s)
+			return 0;
+		take_waker_stack(ctx, s, now);
+		if (remember(LF_SLOT_TRACEPOINT))
+			o->waker = s->record.stack;
+	}
+	c->switch_ns += bpf_ktime_get_ns() - now;
+	return 0;
+}
+
 /*
  * When measuring begins, or goes on after a pause: marks all wanted threads. Those off their CPU are so from now on, for what they wait
  * for now. Runs when on_switch() is attached already; a thread that it has seen is left alone.
@@ -382,6 +462,8 @@ int mark_threads(struct bpf_iter__task *ctx)
 	o->run_delay = task->sched_info.run_delay;
 	o->wait = wait_of(state_of(task));
 	o->since_ns = task->on_cpu ? 0 : SINCE_BEGIN;
+	o->waker = 0;
+	o->point = 0;
 	return 0;
 }
 

@@ -244,6 +244,7 @@ static __always_inline void describe(struct scratch *s, struct task_struct *task
 	BPF_CORE_READ_INTO(&r->comm, task, comm);
 	r->outcome = LF_COMPLETE;
 	r->wait = LF_WAIT_NONE;
+	r->waker = 0;
 	r->interpreter_outcome = LF_INTERPRETER_FINE;
 	r->kernel_frames = 0;
 	r->user_words = 0;
@@ -324,6 +325,37 @@ static __always_inline void take_user_frames(__u32 slot, struct scratch *s)
 	s->record.interpreter_outcome = w->interpreter_outcome;
 }
 
+/* lf_record::stack of the stack in scratch. */
+static __always_inline __u64 key_of(struct scratch *s)
+{
+	struct lf_record *r = &s->record;
+
+	return mix(mix(mix(s->walk.hash, r->outcome), r->interpreter_outcome), r->wait ^ r->waker);
+}
+
+/* Sends the stack in scratch, once, as none: others name it. 1: user space has it or will have. */
+__noinline int remember(__u32 slot)
+{
+	struct scratch *s = scratch_of(slot);
+	struct lf_counters *c = own_counters(slot);
+	struct lf_count none = {};
+
+	if (!s || !c)
+		return 0;
+	struct lf_record *r = &s->record;
+
+	r->stack = key_of(s);
+	r->count = 0;
+	r->weight_ns = 0;
+	if (config.count_in_kernel && bpf_map_update_elem(&counts, &r->stack, &none, BPF_NOEXIST))
+		return bpf_map_lookup_elem(&counts, &r->stack) != NULL;
+	if (send(s, c, wakeup_flag()))
+		return 1;
+	if (config.count_in_kernel)
+		bpf_map_delete_elem(&counts, &r->stack);
+	return 0;
+}
+
 /*
  * Counts the stack in scratch, or sends it, as `weight_ns`. Says which in the counters. A function of its own: what it needs of the stack
  * is not there while the walk needs it.
@@ -350,7 +382,7 @@ __noinline int record(__u32 slot, __u64 weight_ns)
 	}
 	if (r->outcome == LF_TRUNCATED)
 		c->truncated++;
-	hash = mix(mix(mix(s->walk.hash, r->outcome), r->interpreter_outcome), r->wait);
+	hash = key_of(s);
 	r->stack = hash;
 	r->count = 1;
 	r->weight_ns = weight_ns;

@@ -104,3 +104,42 @@ fn wall_time_is_both() {
     let both = (on + off) as f64 / 1e9;
     assert!((both / 8.0 - 1.0).abs() < 0.08, "two threads for 4 s: {both:.3} s, {on} ns on the CPU");
 }
+
+#[test]
+fn wakers_are_told() {
+    let Some(_turn) = privileged("wakers_are_told") else { return };
+    let (report, run) =
+        Lightfoot::new("profile --off-cpu --wakers -F 499").command("waits", "--seconds 4").report_and_run(0);
+    let truth = run.truth();
+    for name in ["wait_timer", "wait_pipe", "wait_long"] {
+        assert_sum(&report, name, truth[name].as_f64().expect(name));
+    }
+    // Of the time that threads slept in a function: the share that ended as `who` says.
+    let share = |name: &str, who: &dyn Fn(&[String]) -> bool| {
+        let (mut all, mut so) = (0, 0);
+        for stack in &report.stacks {
+            let sleeps = stack.frames.iter().position(|frame| frame == "[sleeping]");
+            let Some(at) = sleeps.filter(|_| stack.through(name)) else { continue };
+            all += stack.weight_ns;
+            so += if who(&stack.frames[at + 1..]) { stack.weight_ns } else { 0 };
+        }
+        so as f64 / all as f64
+    };
+    let mut all_frames = report.stacks.iter().flat_map(|stack| &stack.frames);
+    assert!(all_frames.all(|frame| !frame.starts_with("bpf_")), "our own frames are left out");
+    let by = |frames: &[String], who: &str| frames.first().is_some_and(|first| first == who);
+    let written = share("wait_pipe", &|frames| {
+        by(frames, "[woken by] waits") && frames.iter().any(|frame| frame == "writer_thread")
+    });
+    assert!(written > 0.9, "wait_pipe was woken by writer_thread in {written} of its time");
+    let timed = share("wait_timer", &|frames| by(frames, "[woken by an interrupt]"));
+    assert!(timed > 0.9, "wait_timer was woken by an interrupt in {timed} of its time");
+    let handed = share("wait_futex", &|frames| frames.iter().any(|frame| frame == "hand_over"));
+    assert!(handed > 0.5, "wait_futex was woken by hand_over in {handed} of its time");
+}
+
+#[test]
+fn wakers_need_waits() {
+    let Some(_turn) = privileged("wakers_need_waits") else { return };
+    Lightfoot::new("profile --wakers -d 1s -a").run().assert_fails(2, &["--wakers", "--off-cpu"]);
+}

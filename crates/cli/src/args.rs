@@ -70,6 +70,9 @@ pub struct ProfileArguments {
     /// Show both: CPU time and blocked time in one profile (wall-clock time of all threads).
     #[arg(long)]
     pub wall: bool,
+    /// With --off-cpu or --wall: who ended a wait, its stack behind that of the thread that waited.
+    #[arg(long)]
+    pub wakers: bool,
     /// The most that lightfoot may cost in any ten seconds of sampling, interrupts and BPF programs included: 0.5% (of one CPU) or
     /// 0.1%machine (of all CPUs together). To keep it the rate is lowered and other work put off, which the result tells. Default: no limit.
     #[arg(long, value_name = "SHARE", value_parser = budget)]

@@ -34,6 +34,9 @@ pub fn run(arguments: &ProfileArguments, verbose: bool) -> Result<u8, Failure> {
     if output.is_stdout() && format.is_binary() && stdout().is_terminal() {
         return Err(Failure::new(USAGE, format!("{format} is not for a terminal: name a file with -o")));
     }
+    if arguments.wakers && kinds(arguments) == Kinds::OnCpu {
+        return Err(Failure::new(USAGE, "--wakers is about waits: it needs --off-cpu or --wall".to_string()));
+    }
     let ending = Ending::listen()?;
     let (target, duration) = target(arguments)?;
     let mut line = Line::new();
@@ -42,6 +45,7 @@ pub fn run(arguments: &ProfileArguments, verbose: bool) -> Result<u8, Failure> {
         rate_hz: arguments.frequency,
         clock: arguments.clock.unwrap_or_default(),
         kinds: kinds(arguments),
+        wakers: arguments.wakers,
         kernel_frames: !arguments.no_kernel,
         transfer: arguments.transfer.unwrap_or_default(),
         ring_bytes: arguments.ring_bytes,

@@ -51,8 +51,10 @@ pub struct Config {
     pub physical_mask: u64,
     /// Tick clock: distance of `__irq_regs` from `runqueues` among each CPU's variables, in bytes.
     pub irq_regs: i64,
+    /// Off-CPU: 1: stacks of those who wake sleepers are taken, too.
+    pub wakers: u32,
     /// Unused.
-    pub reserved: u64,
+    pub reserved: u32,
 }
 
 /// `struct lf_counters`: one row per CPU and slot; all in samples unless said. See the header for each field.
@@ -321,7 +323,7 @@ pub const FAILED_STACK_BYTES: usize = 65_536;
 pub struct RecordHeader {
     /// [`entry::STACK`].
     pub entry: u32,
-    /// `enum lf_sample_kind`: 0 on the CPU, 1 off the CPU.
+    /// `enum lf_sample_kind`: 0 on the CPU, 1 off the CPU, 2 no sample but who woke a thread.
     pub kind: u32,
     /// CLOCK_MONOTONIC, ns.
     pub time_ns: u64,
@@ -335,6 +337,8 @@ pub struct RecordHeader {
     pub exec_id: u64,
     /// Time that this record itself stands for, in ns; 0 if it is in `counts`.
     pub weight_ns: u64,
+    /// Off the CPU: [`RecordHeader::stack`] of who ended the wait; 0: not known.
+    pub waker: u64,
     /// Process id.
     pub pid: u32,
     /// Thread id.
@@ -374,7 +378,7 @@ const _: () = assert!(size_of::<Counters>() == 768 && offset_of!(Counters, user_
 const _: () = assert!(size_of::<Live>() == 48);
 const _: () = assert!(size_of::<Object>() == 40 && size_of::<ObjectKey>() == 16 && size_of::<Page>() == 8);
 const _: () = assert!(size_of::<Interpreter>() == 328 && size_of::<Segment>() == 48);
-const _: () = assert!(size_of::<RecordHeader>() == 112 && offset_of!(RecordHeader, comm) == 96);
+const _: () = assert!(size_of::<RecordHeader>() == 120 && offset_of!(RecordHeader, comm) == 104);
 
 /// Takes numbers from the front of bytes.
 #[derive(Clone, Copy, Debug)]
@@ -461,6 +465,7 @@ impl<'a> Record<'a> {
             thread_start_ns: at.u64()?,
             exec_id: at.u64()?,
             weight_ns: at.u64()?,
+            waker: at.u64()?,
             pid: at.u32()?,
             tid: at.u32()?,
             count: at.u32()?,

@@ -7,7 +7,7 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
 use std::io::Read;
 
 /// Programs of `bpf/offcpu.h`.
-pub(crate) const PROGRAMS: [&str; 3] = ["on_switch", "mark_threads", "end_waits"];
+pub(crate) const PROGRAMS: [&str; 4] = ["on_switch", "on_waking", "mark_threads", "end_waits"];
 /// Maps of `bpf/offcpu.h`.
 pub(crate) const MAPS: [&str; 3] = ["off_cpus", "off_cpu_settings", "off_cpu_sums"];
 /// `LF_WAITS`.
@@ -20,6 +20,8 @@ pub struct OffCpu {
     pub paging: Option<Paging>,
     /// The wanted cgroup's id: the inode of its folder. 0 for other targets.
     pub cgroup: u64,
+    /// Whether stacks of those who wake sleepers are taken, too.
+    pub wakers: bool,
 }
 
 impl OffCpu {
@@ -28,7 +30,7 @@ impl OffCpu {
     /// # Errors
     /// As [`remote::find`].
     pub fn find(cgroup: u64) -> Result<OffCpu> {
-        Ok(OffCpu { paging: Some(remote::find()?), cgroup })
+        Ok(OffCpu { paging: Some(remote::find()?), cgroup, wakers: false })
     }
 }
 
@@ -47,7 +49,9 @@ pub struct Sums {
 #[derive(Debug)]
 pub(crate) struct Watch {
     link: Option<Link>,
-    cgroup: u64,
+    /// Only where wakers are asked for.
+    waking: Option<Link>,
+    off_cpu: OffCpu,
     from_ns: u64,
     /// `lf_off_cpu_settings::stretch`.
     stretch: u32,
@@ -55,15 +59,19 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Attaches, marks all threads that exist and starts.
-    pub fn start(object: &Object, cgroup: u64) -> Result<Watch> {
-        Watch::start_stretch(object, cgroup, 1)
+    pub fn start(object: &Object, off_cpu: OffCpu) -> Result<Watch> {
+        Watch::start_stretch(object, off_cpu, 1)
     }
 
-    fn start_stretch(object: &Object, cgroup: u64, stretch: u32) -> Result<Watch> {
-        let link = find_program(object, "on_switch")?
-            .attach_trace()
-            .map_err(|e| Error::libbpf("cannot attach to sched_switch", e, String::new()))?;
-        let watch = Watch { link: Some(link), cgroup, from_ns: os::monotonic_ns(), stretch };
+    fn start_stretch(object: &Object, off_cpu: OffCpu, stretch: u32) -> Result<Watch> {
+        let attach = |program: &str, to: &str| {
+            find_program(object, program)?
+                .attach_trace()
+                .map_err(|e| Error::libbpf(format!("cannot attach to {to}"), e, String::new()))
+        };
+        let link = attach("on_switch", "sched_switch")?;
+        let waking = off_cpu.wakers.then(|| attach("on_waking", "sched_waking")).transpose()?;
+        let watch = Watch { link: Some(link), waking, off_cpu, from_ns: os::monotonic_ns(), stretch };
         watch.set(object, 0, 0)?;
         for_each_task(object, "mark_threads")?;
         Ok(watch)
@@ -71,13 +79,14 @@ impl Watch {
 
     /// Stops to look; waits that go on are forgotten.
     pub fn pause(&mut self) {
+        self.waking = None;
         self.link = None;
     }
 
     /// Goes on after a pause: waits that go on begin now.
     pub fn resume(&mut self, object: &Object) -> Result<()> {
         if self.link.is_none() {
-            *self = Watch::start_stretch(object, self.cgroup, self.stretch + 1)?;
+            *self = Watch::start_stretch(object, self.off_cpu, self.stretch + 1)?;
         }
         Ok(())
     }
@@ -89,12 +98,13 @@ impl Watch {
         }
         self.set(object, os::monotonic_ns(), clock_offset(object)?)?;
         // Detached first: what iterates uses the same scratch memory.
+        self.waking = None;
         self.link = None;
         for_each_task(object, "end_waits")
     }
 
     fn set(&self, object: &Object, until_ns: u64, clock_offset: u64) -> Result<()> {
-        let words = [self.from_ns, until_ns, self.cgroup, clock_offset, self.stretch.into()];
+        let words = [self.from_ns, until_ns, self.off_cpu.cgroup, clock_offset, self.stretch.into()];
         put(object, "off_cpu_settings", &0u32.to_ne_bytes(), words.map(u64::to_ne_bytes).as_flattened())
     }
 }

@@ -169,6 +169,7 @@ impl Sampler {
             page_offset: paging.page_offset,
             physical_mask: paging.physical_mask,
             levels: paging.levels,
+            wakers: config.off_cpu.is_some_and(|off_cpu| off_cpu.wakers).into(),
             ..abi::Config::default()
         };
         for mut map in open.maps_mut() {
@@ -199,6 +200,7 @@ impl Sampler {
             let needed = match name.as_str() {
                 "on_sample" | "on_nothing" | "announce_mappings" => true,
                 "on_fork" | "on_exit" => kind == TargetKind::Processes,
+                "on_waking" => config.off_cpu.is_some_and(|off_cpu| off_cpu.wakers),
                 name if offcpu::PROGRAMS.contains(&name) => config.off_cpu.is_some(),
                 name if tick::PROGRAMS.contains(&name) => config.tick.is_some(),
                 _ => false,
@@ -375,7 +377,7 @@ impl Sampler {
     /// The errno of the first that could not be started.
     pub fn start(&mut self) -> Result<()> {
         if let (Some(off_cpu), None) = (self.off_cpu, &self.watch) {
-            self.watch = Some(Watch::start(&self.object, off_cpu.cgroup)?);
+            self.watch = Some(Watch::start(&self.object, off_cpu)?);
         }
         self.events.iter().try_for_each(PerfEvent::enable)
     }

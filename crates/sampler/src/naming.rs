@@ -1,7 +1,7 @@
 //! From places to frames with names, when the run is over: object by object, so that the tables of one object only are in memory.
 
 use crate::interpreted::{Interpreted, Kind};
-use crate::stacks::{Place, PlaceId, Stacks};
+use crate::stacks::{Place, PlaceId, Stack, Stacks};
 use lightfoot_model::{
     Frame, FrameId, FrameKind, FrameTable, Sample, StackTable, StringId, StringTable, Wait,
 };
@@ -9,6 +9,13 @@ use lightfoot_process::{JitId, JitName, ObjectId, Processes};
 use lightfoot_symbolize::{Named, ObjectSource, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+
+/// Names of the functions by which interrupts enter the kernel begin so: arch/x86/include/asm/idtentry.h, arch/arm64/kernel/entry-common.c.
+const INTERRUPT_ENTRIES: [&str; 4] =
+    ["asm_sysvec_", "asm_common_interrupt", "el1_interrupt", "el0_interrupt"];
+
+/// What a tracepoint puts on the stack to run our program begins so: include/trace/bpf_probe.h, kernel/trace/bpf_trace.c.
+const OUR_OWN: [&str; 5] = ["bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "bpf_trampoline_"];
 
 /// Names of everything that was seen.
 #[derive(Debug)]
@@ -74,10 +81,12 @@ impl Names {
             .iter()
             .filter(|stack| stack.count > 0)
             .map(|stack| {
+                let woken =
+                    stacks.waker(stack).map_or(vec![], |(waker, name)| self.woken_by(stacks, waker, name));
                 let (kernel, user) = stacks.frames(stack);
                 let root_first = user.iter().rev().chain(kernel.iter().rev());
                 let frames = root_first.flat_map(|place| self.of(*place)).copied();
-                let id = table.intern(frames.chain(waiting[stack.wait as usize]));
+                let id = table.intern(frames.chain(waiting[stack.wait as usize]).chain(woken));
                 Sample {
                     stack: id,
                     thread: stack.thread,
@@ -94,17 +103,48 @@ impl Names {
 
     /// The leaf of a stack that waits: why it does.
     fn waiting(&mut self, wait: Wait) -> Option<FrameId> {
-        (!wait.is_none()).then(|| {
-            self.frames.intern(Frame {
-                name: self.strings.intern(wait.frame()),
-                file: StringId::EMPTY,
-                line: 0,
-                object: self.strings.intern("[off-CPU]"),
-                address: 0,
-                kind: FrameKind::Kernel,
-                note: StringId::EMPTY,
-            })
+        (!wait.is_none()).then(|| self.off_cpu(wait.frame()))
+    }
+
+    /// A frame that is no code.
+    fn off_cpu(&mut self, name: &str) -> FrameId {
+        self.frames.intern(Frame {
+            name: self.strings.intern(name),
+            file: StringId::EMPTY,
+            line: 0,
+            object: self.strings.intern("[off-CPU]"),
+            address: 0,
+            kind: FrameKind::Kernel,
+            note: StringId::EMPTY,
         })
+    }
+
+    /// What stands behind a stack whose wait somebody ended: who, then his stack from the wake-up to the root. Of an interrupt only its own
+    /// frames: the thread that it hit has nothing to do with it.
+    fn woken_by(&mut self, stacks: &Stacks, waker: &Stack, thread: &str) -> Vec<FrameId> {
+        let (kernel, user) = stacks.frames(waker);
+        // Places have their frames outermost first.
+        let leaf_first = |names: &Names, places: &[PlaceId]| -> Vec<FrameId> {
+            places.iter().flat_map(|place| names.of(*place).iter().rev()).copied().collect()
+        };
+        let mut frames = leaf_first(self, kernel);
+        let is = |names: &Names, frame: FrameId, starts: &[&str]| {
+            let name = names.strings.get(names.frames.get(frame).name);
+            starts.iter().any(|start| name.starts_with(start))
+        };
+        frames.drain(..frames.iter().take_while(|frame| is(self, **frame, &OUR_OWN)).count());
+        let entry = frames.iter().position(|frame| is(self, *frame, &INTERRUPT_ENTRIES));
+        let who = match entry {
+            Some(entry) => {
+                frames.truncate(entry + 1);
+                self.off_cpu("[woken by an interrupt]")
+            }
+            None => {
+                frames.extend(leaf_first(self, user));
+                self.off_cpu(&format!("[woken by] {thread}"))
+            }
+        };
+        std::iter::once(who).chain(frames).collect()
     }
 
     fn of(&self, place: PlaceId) -> &[FrameId] {

@@ -62,6 +62,8 @@ pub struct Request {
     pub clock: ClockChoice,
     /// Which samples are taken.
     pub kinds: Kinds,
+    /// Whether who woke a thread that waited is told, too: its stack behind that of the thread. Not with [`Kinds::OnCpu`].
+    pub wakers: bool,
     /// Whether kernel frames are wanted.
     pub kernel_frames: bool,
     /// How samples come to user space.

@@ -171,6 +171,7 @@ impl Run {
             rate_hz,
             clock: clock_choice,
             kinds,
+            wakers,
             kernel_frames,
             transfer,
             ring_bytes,
@@ -202,6 +203,9 @@ impl Run {
             _ => 0,
         };
         let mut timing = Timing::find(clock_choice, kinds, rate_hz, cgroup)?;
+        if let Some(off_cpu) = &mut timing.off_cpu {
+            off_cpu.wakers = wakers;
+        }
         let mut live = Live {
             period_ns: 1_000_000_000 / rate_hz,
             block_ns: 0,

@@ -47,6 +47,8 @@ pub(crate) struct Stack {
     pub weight_ns: u64,
     /// Why the thread did not run, if it did not.
     pub wait: Wait,
+    /// Key of the stack that ended the wait; 0: not known, or not asked for.
+    waker: u64,
     /// What went wrong with an interpreter's frames, see [`lightfoot_kernel::abi::interpreter_outcome`].
     pub interpreter_outcome: u32,
     /// What the outermost frame lies in, where it is not complete and that is known.
@@ -185,6 +187,7 @@ impl Stacks {
             count: u64::from(header.count),
             weight_ns: header.weight_ns,
             wait,
+            waker: header.waker,
             interpreter_outcome: header.interpreter_outcome,
             ended_in,
             start,
@@ -216,6 +219,12 @@ impl Stacks {
     /// Every distinct stack.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Stack> {
         self.stacks.iter()
+    }
+
+    /// The stack that ended a stack's wait, and the name of its thread.
+    pub fn waker(&self, stack: &Stack) -> Option<(&Stack, &str)> {
+        let waker = &self.stacks[*self.by_key.get(&stack.waker).filter(|_| stack.waker != 0)? as usize];
+        Some((waker, self.threads[waker.thread.0 as usize].comm.as_str()))
     }
 
     /// Kernel frames, then user frames of a stack, each leaf first.

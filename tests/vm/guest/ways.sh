@@ -14,7 +14,7 @@ ways() {
 for loops in '' --plain-loops; do
 	ways "--clock tick $loops"
 	ways "--wall $loops"
-	lightfoot profile --off-cpu $loops -o out.folded -- sleep 1 > /dev/null
+	lightfoot profile --off-cpu --wakers $loops -o out.folded -- sleep 1 > /dev/null
 	grep -q '\[sleeping\]' out.folded || { echo "nothing sleeps with --off-cpu $loops:"; head out.folded; exit 1; }
 done
 ways '--budget 50%'
