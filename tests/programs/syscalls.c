@@ -1,7 +1,8 @@
 /* syscalls [--kernel-share PERCENT] [--seconds S]
  *
  * Spends PERCENT of its CPU time in the kernel (read_zeros: large reads of /dev/zero) and the rest in user_part, by the
- * thread's CPU clock: after each read the user part runs until the shares are right again.
+ * thread's CPU clock: after each read the user part runs until the shares are right again. Reads have random lengths: with equal
+ * ones a round takes one millisecond on some machines, and a sampler of 999 Hz sees the same part of it for seconds.
  */
 #include "program.h"
 
@@ -10,16 +11,16 @@ static uint64_t kernel_ns, user_ns;
 static unsigned char buffer[4 << 20];
 
 /* The system call itself, not the C library's read(): that has no frame, so its caller would be missing from the walk. */
-HOT uint64_t read_zeros(int fd)
+HOT uint64_t read_zeros(int fd, size_t bytes)
 {
 	__asm__ volatile("" : : "r"(__builtin_frame_address(0)));
 #if defined(__x86_64__)
 	long got = 0; /* SYS_read */
-	__asm__ volatile("syscall" : "+a"(got) : "D"((long)fd), "S"(buffer), "d"(sizeof buffer) : "rcx", "r11", "memory");
+	__asm__ volatile("syscall" : "+a"(got) : "D"((long)fd), "S"(buffer), "d"(bytes) : "rcx", "r11", "memory");
 #else
 	register long got __asm__("x0") = fd;
 	register void *to __asm__("x1") = buffer;
-	register long size __asm__("x2") = sizeof buffer;
+	register long size __asm__("x2") = (long)bytes;
 	register long number __asm__("x8") = 63; /* SYS_read */
 	__asm__ volatile("svc #0" : "+r"(got) : "r"(to), "r"(size), "r"(number) : "memory");
 #endif
@@ -36,11 +37,12 @@ HOT uint64_t user_part(uint64_t iterations, uint64_t x)
 HOT uint64_t mixed(void *argument)
 {
 	int fd = *(int *)argument;
-	uint64_t x = 1, end = wall_ns() + (uint64_t)(seconds * 1e9);
+	uint64_t x = 1, random = 1, end = wall_ns() + (uint64_t)(seconds * 1e9);
 	memset(buffer, 1, sizeof buffer); /* page faults before, not inside, the reads */
 	uint64_t before = thread_cpu_ns(), now;
 	while (wall_ns() < end) {
-		read_zeros(fd);
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		read_zeros(fd, (1 << 20) + (random >> 33) % (3 << 20));
 		now = thread_cpu_ns();
 		kernel_ns += now - before;
 		before = now;
