@@ -117,7 +117,9 @@ impl Cache {
 /// A base folder of the user's: what the variable says, else the folder in his home. Source: XDG Base Directory Specification.
 pub(crate) fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
     let said = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    said.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(in_home)))
+    // A home that does not exist is not made: users without one, nobody above all, have a name of a folder all the same.
+    let home = || std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
+    said.or_else(|| Some(home()?.join(in_home)))
 }
 
 /// `O_NOFOLLOW`.

@@ -17,6 +17,8 @@ const INTERRUPT_ENTRIES: [&str; 4] =
 /// What a tracepoint puts on the stack to run our program begins so: include/trace/bpf_probe.h, kernel/trace/bpf_trace.c.
 const OUR_OWN: [&str; 5] = ["bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "bpf_trampoline_"];
 
+const OUR_OWN_MAX: usize = 6;
+
 /// Names of everything that was seen.
 #[derive(Debug)]
 pub(crate) struct Names {
@@ -132,7 +134,9 @@ impl Names {
             let name = names.strings.get(names.frames.get(frame).name);
             starts.iter().any(|start| name.starts_with(start))
         };
-        frames.drain(..frames.iter().take_while(|frame| is(self, **frame, &OUR_OWN)).count());
+        // The program itself has no name any more, or another one's.
+        let own = frames.iter().take(OUR_OWN_MAX).rposition(|frame| is(self, *frame, &OUR_OWN));
+        frames.drain(..own.map_or(0, |last| last + 1));
         let entry = frames.iter().position(|frame| is(self, *frame, &INTERRUPT_ENTRIES));
         let who = match entry {
             Some(entry) => {
