@@ -16,7 +16,14 @@ fn main() {
     println!("cargo::rerun-if-changed={}", source.display());
     println!("cargo::rerun-if-env-changed=CLANG");
     let clang = clang();
-    for name in ["sampler", "remote"] {
+    // Source, object, definition.
+    let objects = [
+        ("sampler", "sampler", None),
+        ("remote", "remote", None),
+        ("probes", "probes", None),
+        ("probes", "probes_nested", Some("-DLF_NESTED")),
+    ];
+    for (name, to, define) in objects {
         let status = Command::new(&clang)
             .args(["-O2", "-g", "--target=bpf", "-mcpu=v3", "-nostdinc", "-Wall", "-Wextra", "-Werror"])
             .arg(format!("-D__TARGET_ARCH_{arch}"))
@@ -27,9 +34,10 @@ fn main() {
             .arg("-I")
             .arg(env("DEP_BPF_INCLUDE"))
             .arg("-c")
+            .args(define)
             .arg(source.join(format!("{name}.bpf.c")))
             .arg("-o")
-            .arg(out.join(format!("{name}.bpf.o")))
+            .arg(out.join(format!("{to}.bpf.o")))
             .status()
             .unwrap_or_else(|e| panic!("{clang}: {e}"));
         assert!(status.success(), "{clang} could not compile bpf/{name}.bpf.c");

@@ -3,6 +3,7 @@
 //! - [`sampler`]: the sampling program of `bpf/sampler.bpf.c`, loaded, attached, read
 //! - [`tables`]: the maps that hold unwind tables
 //! - [`perf`]: perf events
+//! - [`probes`]: probes of every kind
 //! - [`offcpu`], [`remote`]: time off the CPU, and the stacks of threads that do not run
 //! - [`tick`]: the scheduler's tick as a clock
 //! - [`calibrate`]: what a timer interrupt costs on this machine
@@ -20,6 +21,7 @@ mod mmap;
 pub mod offcpu;
 pub mod os;
 pub mod perf;
+pub mod probes;
 pub mod remote;
 pub mod sampler;
 pub mod spawn;

@@ -16,10 +16,22 @@ pub(crate) struct Shared {
 impl Shared {
     /// Maps `len` bytes of `fd` from offset 0.
     pub fn map(fd: BorrowedFd<'_>, len: usize, writable: bool, what: &str) -> Result<Shared> {
+        Shared::map_from(fd, 0, len, writable, what)
+    }
+
+    /// Maps `len` bytes of `fd` from `offset`, a whole number of pages.
+    pub fn map_from(
+        fd: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+        writable: bool,
+        what: &str,
+    ) -> Result<Shared> {
         let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let (shared, fd) = (libc::MAP_SHARED, fd.as_raw_fd());
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+            unsafe { libc::mmap(std::ptr::null_mut(), len, protection, shared, fd, offset as libc::off_t) };
         if start == libc::MAP_FAILED {
             return Err(Error::last_os(format!("cannot map {what}")));
         }

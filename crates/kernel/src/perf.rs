@@ -63,10 +63,12 @@ pub enum Scope {
     Cpu(u32),
     /// The calling thread, wherever it runs.
     Caller,
+    /// This thread, wherever it runs.
+    Thread(u32),
 }
 
 impl Attr {
-    fn new(type_: u32, config: u64) -> Attr {
+    pub(crate) fn new(type_: u32, config: u64) -> Attr {
         Attr { type_, config, size: size_of::<Attr>() as u32, ..Attr::default() }
     }
 
@@ -106,6 +108,7 @@ impl PerfEvent {
         let (pid, cpu) = match scope {
             Scope::Cpu(cpu) => (-1, cpu as i32),
             Scope::Caller => (0, -1),
+            Scope::Thread(tid) => (tid as i32, -1),
         };
         // SAFETY: `attr` is a live perf_event_attr whose `size` field is its size; the kernel copies it.
         let fd = unsafe {
@@ -123,6 +126,7 @@ impl PerfEvent {
             let what = match scope {
                 Scope::Cpu(cpu) => format!("cannot open a perf event on CPU {cpu}"),
                 Scope::Caller => "cannot open a perf event on the calling thread".into(),
+                Scope::Thread(tid) => format!("cannot open a perf event on thread {tid}"),
             };
             let kind = match error.raw_os_error() {
                 Some(libc::ENOENT | libc::EOPNOTSUPP) => Some(Kind::Unsupported),

@@ -645,7 +645,7 @@ fn memlock(fd: BorrowedFd<'_>) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix("memlock:"))?.trim().parse().ok()
 }
 
-fn keep_line(_level: PrintLevel, line: String) {
+pub(crate) fn keep_line(_level: PrintLevel, line: String) {
     let mut lines = LIBBPF_SAYS.lock().unwrap_or_else(|e| e.into_inner());
     for line in line.lines() {
         if lines.len() == LIBBPF_LINES {
@@ -656,6 +656,6 @@ fn keep_line(_level: PrintLevel, line: String) {
 }
 
 /// What libbpf said since the last call, the last lines of it.
-fn take_lines() -> String {
+pub(crate) fn take_lines() -> String {
     std::mem::take(&mut *LIBBPF_SAYS.lock().unwrap_or_else(|e| e.into_inner())).join("\n")
 }

@@ -1,12 +1,38 @@
 //! Probes of every kind: loaded with one of a few fixed programs, attached, counted, detached.
 //!
 //! A [`Group`] is one mechanism with one body: its program, its counters, its links. A run with several kinds of probes has several groups.
+//! Everything is a descriptor of this process: when it ends, however it ends, nothing is left.
 
+mod abi;
+mod links;
+mod program;
+mod ring;
+mod statistics;
+pub mod support;
 pub mod targets;
+pub mod tls;
+pub mod tracefs;
 
-use crate::{Error, Kind, Result};
+use crate::mmap::Shared;
+use crate::{Error, Kind, Result, os};
+use abi::row;
 use lightfoot_model::{Body, Mechanism};
 use lightfoot_sites::Place;
+use links::{Attached, Programs};
+use program::{Kin, Template};
+use ring::Ring;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+pub use abi::Event;
+pub use statistics::Statistics;
+
+/// Bytes of the ring that carries alarms: `alarms` in `bpf/probes.bpf.c`.
+const ALARM_BYTES: usize = 4096;
+/// Entries of a hash map read in one system call: more than any bucket holds.
+const BATCH: usize = 4096;
 
 /// What a group is loaded with.
 #[derive(Clone, Debug)]
@@ -26,6 +52,16 @@ pub struct Options {
     pub hash_entries: u32,
     /// Whether the programs keep the budget's gate as their first instructions ([`Group::set_one_in`]).
     pub gate: bool,
+    /// The body alone, for prices: nothing is counted ([`Group::counts`] says 0), no gate, no process. [`Body::Filter`] compares with `pid`.
+    pub bare: bool,
+}
+
+impl Options {
+    /// One probe for all processes, without a gate; a ring of 1 MiB, hash maps of 10,240 entries.
+    pub fn new(mechanism: Mechanism, body: Body) -> Options {
+        let (ring_bytes, hash_entries) = (1 << 20, 10_240);
+        Options { mechanism, body, pid: None, slots: 1, ring_bytes, hash_entries, gate: false, bare: false }
+    }
 }
 
 /// A place with the number of its counters.
@@ -37,19 +73,22 @@ pub struct Point {
     pub place: Place,
 }
 
-/// What became of each firing: `fired = recorded + filtered + throttled + lost`.
+/// What became of each firing: `fired = recorded + filtered + throttled + lost`. Each is counted once, at its way out; `fired` is their sum.
+/// Sessions fire twice for each call, at the entry and at the return.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
     /// The program was run.
     pub fired: u64,
     /// The body was run (and its event sent, its stack taken, its key counted).
     pub recorded: u64,
-    /// The sum of the weights (N of 1-in-N) of those recorded: an unbiased estimate of `recorded` without throttling.
+    /// The sum of the weights (N of 1-in-N) of those recorded: an unbiased estimate of what would have been recorded without 1-in-N.
     pub weighed: u64,
     /// Another process.
     pub filtered: u64,
     /// Left out by the gate.
     pub throttled: u64,
+    /// Of these, left out by the open breaker ([`Group::set_tokens`]): no weight stands for them.
+    pub cut: u64,
     /// The ring or the map was full.
     pub lost: u64,
 }
@@ -59,30 +98,26 @@ pub struct Counts {
 pub struct Hits {
     /// The probe's slot.
     pub slot: u32,
-    /// The process (the kernel's tgid).
+    /// The process (the kernel's tgid, in our pid namespace).
     pub pid: u32,
     /// Sum of the weights of the firings recorded.
     pub weighed: u64,
 }
 
-/// Keeps the kernel's BPF statistics (`BPF_ENABLE_STATS`) on as long as it lives. They cost every BPF program of the machine 55 to 90 ns a
-/// run: to be held for moments.
-#[derive(Debug)]
-pub struct Statistics(());
-
-impl Statistics {
-    /// Switches them on.
-    ///
-    /// # Errors
-    /// [`Kind::Privilege`] without CAP_SYS_ADMIN; [`Kind::Unsupported`] before Linux 5.8.
-    pub fn on() -> Result<Statistics> {
-        Err(Error::new(Kind::Unsupported, "not built yet"))
-    }
-}
-
 /// A loaded program with its maps and links. Dropping it detaches and frees all; so does the end of the process, however it comes.
 pub struct Group {
-    _options: Options,
+    // Fields drop in this order: first what fires, then what is fired.
+    attached: Vec<Attached>,
+    programs: Programs,
+    rows: Option<Shared>,
+    gates: Option<Shared>,
+    breaker: Option<Shared>,
+    alarms: Option<Ring>,
+    ring: Option<Ring>,
+    epoch: AtomicU32,
+    cpus: usize,
+    options: Options,
+    template: Template,
 }
 
 impl Group {
@@ -91,48 +126,186 @@ impl Group {
     /// # Errors
     /// [`Kind::Unsupported`] with the reason where this kernel does not have the mechanism.
     pub fn load(options: &Options) -> Result<Group> {
-        Err(Error::new(Kind::Unsupported, format!("{} is not built yet", options.mechanism.name())))
+        support::check(options.mechanism)?;
+        if options.slots == 0 {
+            return Err(Error::new(Kind::Usage, "a group of probes without probes"));
+        }
+        let mut options = options.clone();
+        options.gate &= !options.bare;
+        let cpus = os::possible_cpus()?;
+        let template = Template::new(&options, cpus)?;
+        let shared = |name: &str, entries: usize, bytes: usize, writable| {
+            let bytes = (entries * bytes).next_multiple_of(os::page_bytes());
+            Shared::map(template.map(name)?, bytes, writable, name)
+        };
+        let owned = |name: &str, bytes: usize| {
+            let fd = template.map(name)?.try_clone_to_owned();
+            Ring::new(fd.map_err(|e| Error::io("cannot keep a ring", e))?, bytes)
+        };
+        let slots = options.slots as usize;
+        let rows =
+            if options.bare { None } else { Some(shared("rows", cpus * (slots + 1), row::BYTES, false)?) };
+        let (gates, breaker, alarms) = if options.gate {
+            let alarms = owned("alarms", ALARM_BYTES)?;
+            (Some(shared("gates", slots, 8, true)?), Some(shared("breaker", 1, 8, true)?), Some(alarms))
+        } else {
+            (None, None, None)
+        };
+        let ring = if options.body == Body::Event {
+            Some(owned("ring", options.ring_bytes as usize)?)
+        } else {
+            None
+        };
+        let mut programs = Programs::default();
+        if support::has_cookies(options.mechanism) {
+            let kin = Kin::of(options.mechanism, 0);
+            programs.get(&template, links::role(&options), kin, 0)?;
+        }
+        let attached = Vec::new();
+        Ok(Group {
+            attached,
+            programs,
+            rows,
+            gates,
+            breaker,
+            alarms,
+            ring,
+            epoch: AtomicU32::new(0),
+            cpus,
+            options,
+            template,
+        })
     }
 
-    /// Attaches to all of these places or to none. Multi mechanisms take one link for each file.
+    /// Attaches to all of these places or to none. Multi mechanisms take one link for each file. Raw tracepoints that are no system calls, and
+    /// functions under fentry and fexit, take a program each and want slots of their own.
     ///
     /// # Errors
     /// Names the place that could not be attached to, and why.
-    pub fn attach(&mut self, _points: &[Point]) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "not built yet"))
+    pub fn attach(&mut self, points: &[Point]) -> Result<()> {
+        if let Some(point) = points.iter().find(|point| point.slot >= self.options.slots) {
+            let what = format!("slot {} of {}", point.slot, self.options.slots);
+            return Err(Error::new(Kind::Usage, what));
+        }
+        if points.is_empty() {
+            return Ok(());
+        }
+        match links::attach(&self.template, &mut self.programs, &self.options, points) {
+            Ok(attached) => {
+                self.attached.extend(attached);
+                Ok(())
+            }
+            Err(error) => {
+                links::forget(&self.template, points)?;
+                Err(error)
+            }
+        }
     }
 
-    /// Detaches everything; counters stay readable.
+    /// From the moment that this returns no program runs any more; takes milliseconds for every mechanism. What the kernel keeps of single perf
+    /// events (a breakpoint that leads nowhere) goes with [`Group::detach`].
+    pub fn stop(&mut self) {
+        for attached in &mut self.attached {
+            attached.link = None;
+        }
+    }
+
+    /// Detaches everything; counters stay readable. Single perf events take the kernel up to 100 ms each.
     ///
     /// # Errors
-    /// None so far.
+    /// As writing a map.
     pub fn detach(&mut self) -> Result<()> {
+        self.stop();
+        for attached in self.attached.drain(..) {
+            links::forget(&self.template, &attached.points)?;
+        }
         Ok(())
     }
 
-    /// Counters of each slot, summed over CPUs.
+    /// Detaches the probes of one slot. A multi link is made anew without them, and so misses what happens in between (20 ms).
     ///
     /// # Errors
-    /// As reading a map.
-    pub fn counts(&self) -> Result<Vec<Counts>> {
-        Ok(Vec::new())
+    /// As [`Group::attach`]: if the others cannot be attached again, they are detached, too.
+    pub fn detach_slot(&mut self, slot: u32) -> Result<()> {
+        for mut attached in std::mem::take(&mut self.attached) {
+            let (gone, kept): (Vec<Point>, Vec<Point>) =
+                std::mem::take(&mut attached.points).into_iter().partition(|point| point.slot == slot);
+            let dispatched = gone.iter().any(|point| matches!(point.place, Place::Syscall { .. }));
+            links::forget(&self.template, &gone)?;
+            if gone.is_empty() || (dispatched && !kept.is_empty()) {
+                attached.points = kept;
+                self.attached.push(attached);
+                continue;
+            }
+            drop(attached);
+            if !kept.is_empty() {
+                let again = links::attach(&self.template, &mut self.programs, &self.options, &kept)?;
+                self.attached.extend(again);
+            }
+        }
+        Ok(())
     }
 
-    /// From now on the body runs for a random one in `n` firings of this slot, which then weighs `n`. 1: for all.
+    /// Counters of each slot, summed over CPUs: a read of shared memory. Exact when nothing fires any more.
+    ///
+    /// # Errors
+    /// None so far.
+    pub fn counts(&self) -> Result<Vec<Counts>> {
+        let mut all = vec![Counts::default(); self.options.slots as usize];
+        let Some(rows) = &self.rows else { return Ok(all) };
+        for cpu in 0..self.cpus {
+            for (slot, counts) in all.iter_mut().enumerate() {
+                let at = (cpu * (self.options.slots as usize + 1) + slot) * row::BYTES;
+                let word = |index: usize| rows.relaxed(at + index * 8);
+                let recorded = word(row::RECORDED);
+                counts.recorded += recorded;
+                counts.weighed += if self.options.gate { word(row::WEIGHED) } else { recorded };
+                counts.filtered += word(row::FILTERED);
+                counts.throttled += word(row::THROTTLED) + word(row::CUT);
+                counts.cut += word(row::CUT);
+                counts.lost += word(row::LOST);
+            }
+        }
+        for counts in &mut all {
+            counts.fired = counts.recorded + counts.filtered + counts.throttled + counts.lost;
+        }
+        Ok(all)
+    }
+
+    /// System calls that nobody asked for and that a dispatcher saw: each costs about what one that was asked for costs.
+    pub fn passed(&self) -> u64 {
+        let Some(rows) = &self.rows else { return 0 };
+        let slots = self.options.slots as usize;
+        let at = |cpu: usize| (cpu * (slots + 1) + slots) * row::BYTES + row::PASSED * 8;
+        (0..self.cpus).map(|cpu| rows.relaxed(at(cpu))).sum()
+    }
+
+    /// From now on the body runs for a random one in `n` firings of this slot, which then weighs `n`. 0, 1: for all. The kernel's random numbers
+    /// have 32 bits: the sum of weights is off by at most n / 2^32 of itself.
     ///
     /// # Errors
     /// [`Kind::Usage`] without a gate.
-    pub fn set_one_in(&self, _slot: u32, _n: u32) -> Result<()> {
+    pub fn set_one_in(&self, slot: u32, n: u32) -> Result<()> {
+        let Some(gates) = self.gates.as_ref().filter(|_| slot < self.options.slots) else {
+            return Err(Error::new(Kind::Usage, format!("slot {slot} has no gate")));
+        };
+        gates.word(slot as usize * 8).store(gate(n), Ordering::Relaxed);
         Ok(())
     }
 
     /// Fills the circuit breaker of the gate: until the next call each CPU may run the group's programs `firings` times. On the CPU where
-    /// they are used up, the body is not run any more (`throttled`), and user space is woken at once, once each call, through [`Group::alarm`].
-    /// `u32::MAX`: no breaker (what holds after [`Group::load`]).
+    /// they are used up, the body is not run any more (`throttled`, `cut`), and user space is woken at once, once each call, through
+    /// [`Group::alarm`]. `u32::MAX`: no breaker (what holds after [`Group::load`]).
     ///
     /// # Errors
     /// [`Kind::Usage`] without a gate.
-    pub fn set_tokens(&self, _firings: u32) -> Result<()> {
+    pub fn set_tokens(&self, firings: u32) -> Result<()> {
+        let Some(breaker) = &self.breaker else {
+            return Err(Error::new(Kind::Usage, "a group without a gate has no breaker"));
+        };
+        let epoch = self.epoch.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let word = if firings == u32::MAX { 0 } else { u64::from(firings) << 32 | u64::from(epoch.max(1)) };
+        breaker.word(0).store(word, Ordering::Relaxed);
         Ok(())
     }
 
@@ -140,15 +313,35 @@ impl Group {
     /// so that it does not run full.
     ///
     /// # Errors
-    /// As `epoll_wait(2)`.
-    pub fn alarm(&mut self, timeout: std::time::Duration) -> Result<bool> {
-        std::thread::sleep(timeout);
-        Ok(false)
+    /// As `poll(2)`.
+    pub fn alarm(&mut self, timeout: Duration) -> Result<bool> {
+        if let Some(ring) = &mut self.ring {
+            ring.drain(|_| {});
+        }
+        let Some(alarms) = &mut self.alarms else {
+            std::thread::sleep(timeout);
+            return Ok(false);
+        };
+        if alarms.is_empty() {
+            wait(alarms.as_fd(), timeout)?;
+        }
+        Ok(alarms.drain(|_| {}) > 0)
     }
 
     /// A descriptor that is readable when [`Group::alarm`] would return at once: to wait for several groups together.
-    pub fn alarm_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        None
+    pub fn alarm_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.alarms.as_ref().map(Ring::as_fd)
+    }
+
+    /// Hands the events of [`Body::Event`] that wait in the ring to `take`, oldest first; how many. Nobody is woken for them: to be called often
+    /// enough that the ring does not run full, or they are `lost`.
+    pub fn events(&mut self, mut take: impl FnMut(&Event)) -> usize {
+        let Some(ring) = &mut self.ring else { return 0 };
+        ring.drain(|bytes| {
+            if let Some(event) = Event::parse(bytes) {
+                take(&event);
+            }
+        })
     }
 
     /// What [`Body::Simple`] counted: one entry for each probe and process, in no order. Empty for other bodies.
@@ -156,14 +349,143 @@ impl Group {
     /// # Errors
     /// As reading a map.
     pub fn hits(&self) -> Result<Vec<Hits>> {
-        Ok(Vec::new())
+        let mut hits = Vec::new();
+        if self.options.body == Body::Simple {
+            read_hash(self.template.map("counts_simple")?, |key: &[u32; 2], weighed| {
+                hits.push(Hits { slot: key[0], pid: key[1], weighed });
+            })?;
+        }
+        Ok(hits)
     }
 
-    /// What the kernel's statistics say of this group's programs so far: run time in ns, runs.
+    /// What the maps of bodies that count say all together, also with [`Options::bare`]: firings, or weights of them. 0 for other bodies.
     ///
     /// # Errors
-    /// As reading `/proc/self/fdinfo`.
+    /// As reading a map.
+    pub fn body_total(&self) -> Result<u64> {
+        let mut total = 0;
+        match self.options.body {
+            Body::PerCpuCounter | Body::Filter => {
+                let values = read_first(self.template.map("counter_per_cpu")?, self.cpus)?;
+                total = values.iter().sum();
+            }
+            Body::SharedCounter => total = read_first(self.template.map("counter_shared")?, 1)?[0],
+            Body::Simple => {
+                read_hash(self.template.map("counts_simple")?, |_: &[u32; 2], value| total += value)?;
+            }
+            Body::Complex => {
+                read_hash(self.template.map("counts_complex")?, |_: &[u32; 6], value| total += value)?;
+            }
+            Body::Empty | Body::Event | Body::UserStack | Body::KernelStack => {}
+        }
+        Ok(total)
+    }
+
+    /// What the kernel's statistics say of this group's programs so far: run time in ns, runs. They count while [`Statistics`] are on.
+    ///
+    /// # Errors
+    /// The errno of asking.
     pub fn statistics(&self) -> Result<(u64, u64)> {
-        Ok((0, 0))
+        let (mut time_ns, mut runs) = (0, 0);
+        for program in self.programs.iter() {
+            let run = statistics::of(program.as_fd())?;
+            time_ns += run.time_ns;
+            runs += run.count;
+        }
+        Ok((time_ns, runs))
+    }
+
+    /// Firings that ran no program, since one was running on that CPU already: no counter of ours can know them.
+    ///
+    /// # Errors
+    /// The errno of asking.
+    pub fn missed(&self) -> Result<u64> {
+        self.programs.iter().map(|program| Ok(statistics::of(program.as_fd())?.missed)).sum()
+    }
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// `struct lf_probe_gate` as a word.
+fn gate(n: u32) -> u64 {
+    let threshold = if n > 1 { (1u64 << 32) / u64::from(n) } else { 0 };
+    threshold << 32 | u64::from(n)
+}
+
+fn wait(fd: BorrowedFd<'_>, timeout: Duration) -> Result<()> {
+    let milliseconds = i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX);
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd that lives until the call returns.
+    if unsafe { libc::poll(&raw mut poll, 1, milliseconds) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(Error::io("cannot wait for an alarm", error));
+        }
+    }
+    Ok(())
+}
+
+/// Values of key 0 of a map of u64, one or one for each CPU.
+fn read_first(map: BorrowedFd<'_>, values: usize) -> Result<Vec<u64>> {
+    let (key, mut words) = (0u32, vec![0u64; values]);
+    // SAFETY: the key has 4 bytes; the kernel writes 8 for each value, of which there is one for each possible CPU at most.
+    let result = unsafe {
+        libbpf_sys::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const key).cast(), words.as_mut_ptr().cast())
+    };
+    if result < 0 {
+        return Err(Error::io("cannot read a counter", io::Error::from_raw_os_error(-result)));
+    }
+    Ok(words)
+}
+
+/// Each entry of a hash map with keys of N words of 32 bits and values of 64, read in batches.
+fn read_hash<const N: usize>(map: BorrowedFd<'_>, mut take: impl FnMut(&[u32; N], u64)) -> Result<()> {
+    let (mut keys, mut values) = (vec![[0u32; N]; BATCH], vec![0u64; BATCH]);
+    let (mut position, mut next, mut first) = (0u64, 0u64, true);
+    loop {
+        let mut count = BATCH as u32;
+        let start = if first { std::ptr::null_mut() } else { (&raw mut position).cast() };
+        // SAFETY: `keys` and `values` have room for `count` entries of the map's sizes; `position` and `next` for a bucket's number.
+        let result = unsafe {
+            libbpf_sys::bpf_map_lookup_batch(
+                map.as_raw_fd(),
+                start,
+                (&raw mut next).cast(),
+                keys.as_mut_ptr().cast(),
+                values.as_mut_ptr().cast(),
+                &raw mut count,
+                std::ptr::null(),
+            )
+        };
+        // ENOENT: that was the last batch; it may still have entries.
+        if result < 0 && result != -libc::ENOENT {
+            return Err(Error::io("cannot read counts", io::Error::from_raw_os_error(-result)));
+        }
+        for (key, value) in keys.iter().zip(&values).take(count as usize) {
+            take(key, *value);
+        }
+        if result < 0 {
+            return Ok(());
+        }
+        (position, first) = (next, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_keeps_one_in_n_of_all_random_numbers() {
+        assert_eq!(gate(1), 1, "no number is drawn");
+        for n in [2u32, 3, 7, 1000, 1 << 20] {
+            let (threshold, weight) = (gate(n) >> 32, gate(n) & 0xffff_ffff);
+            let kept = threshold as f64 / 4_294_967_296.0 * weight as f64;
+            assert!((kept - 1.0).abs() <= f64::from(n) / 4_294_967_296.0, "{n}: {kept}");
+        }
     }
 }
