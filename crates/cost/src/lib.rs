@@ -6,6 +6,7 @@
 mod budget;
 pub mod governor;
 pub mod memory;
+pub mod probes;
 mod windows;
 
 pub use budget::{Base, Budget, WINDOW_NS};

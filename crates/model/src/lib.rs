@@ -10,11 +10,13 @@
 mod cost;
 mod intern;
 mod outcome;
+mod probe;
 mod profile;
 
 pub use cost::{BudgetAccount, Cost, CostWindow, HeldBack, PhaseCost, RateChange, RunTimes};
 pub use intern::{StringId, StringTable};
 pub use outcome::{Accounting, Debt, FailureReason, StackOutcome};
+pub use probe::{Body, Instruction, Mechanism, Trigger};
 pub use profile::FunctionTotals;
 pub use profile::{
     Clock, Frame, FrameId, FrameKind, FrameTable, Meta, OffCpu, Profile, Sample, StackId, StackTable, Thread,
