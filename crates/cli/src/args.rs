@@ -1,5 +1,9 @@
 //! The command line. Help text states unit, range and default.
 
+use crate::exit::{Failure, USAGE};
+use crate::weigh::LadderArguments;
+use crate::weigh_apps::AppArguments;
+use crate::weigh_probes::ProbingArguments;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use lightfoot_cost::{Base, Budget};
 use lightfoot_export::Format;
@@ -31,6 +35,8 @@ pub struct Arguments {
 pub enum Command {
     /// Show where CPU time goes: flame graph or tables of a process, a command, a cgroup or the whole machine.
     Profile(ProfileArguments),
+    /// Say what probes cost: all kinds on this machine, those that you name on what runs, or servers under load with and without them.
+    Weigh(WeighArguments),
     /// Say what works on this machine and what does not, each found by trying.
     SystemInfo(SystemInfoArguments),
 }
@@ -116,6 +122,50 @@ pub struct ProfileArguments {
 }
 
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  lightfoot weigh                            what each kind of probe costs on this machine, in two minutes\n  \
+                  lightfoot weigh --quick -o prices.svg      roughly, in seconds, as a plot\n  \
+                  lightfoot weigh --probe uprobe,tp_btf --program empty,simple --threads 1,2\n  \
+                  lightfoot weigh --app tls                  a web server with and without probes"
+)]
+pub struct WeighArguments {
+    /// Probes to attach and weigh while they count, for example uprobe:/bin/x:func. Default: none, and the ladder of all kinds is measured.
+    #[arg(value_name = "PROBE")]
+    pub probes: Vec<String>,
+    #[command(flatten)]
+    pub probing: ProbingArguments,
+    #[command(flatten)]
+    pub ladder: LadderArguments,
+    #[command(flatten)]
+    pub apps: AppArguments,
+    /// Where to write the result; the ending of the name chooses the format. Default: standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// text, json, markdown or svg. Default: by the name of the output, else text.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub format: Option<lightfoot_weigh::Format>,
+}
+
+impl WeighArguments {
+    /// The format asked for: by name, by the ending of the output, or text.
+    pub fn format(&self) -> Result<lightfoot_weigh::Format, Failure> {
+        use lightfoot_weigh::Format;
+        match (self.format, &self.output) {
+            (Some(format), _) => Ok(format),
+            (None, Some(path)) if path.as_os_str() != "-" => Format::from_path(path).ok_or_else(|| {
+                let endings = Format::endings();
+                let path = path.display();
+                Failure::new(
+                    USAGE,
+                    format!("{path} does not say the format: use -f, or one of the endings {endings}"),
+                )
+            }),
+            (None, _) => Ok(Format::Text),
+        }
+    }
+}
+
+#[derive(Args)]
 pub struct SystemInfoArguments {
     /// text or json.
     #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
@@ -123,7 +173,7 @@ pub struct SystemInfoArguments {
 }
 
 /// A length of time: a number with `ms`, `s`, `m` or `h`; without a unit seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit_s = match unit.trim() {
@@ -180,7 +230,7 @@ fn ring_bytes(text: &str) -> Result<u32, String> {
 const BUDGET_HELP: &str = "say it like 0.5% (of one CPU) or 0.1%machine (of all CPUs together)";
 
 /// A share of CPU time: a number with `%` (of one CPU) or `%machine` (of all CPUs together).
-fn budget(text: &str) -> Result<Budget, String> {
+pub fn budget(text: &str) -> Result<Budget, String> {
     let Some((number, unit)) = text.split_once('%') else { return Err(BUDGET_HELP.into()) };
     let base = match unit.trim() {
         "" => Base::OneCpu,

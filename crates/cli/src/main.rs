@@ -16,6 +16,9 @@ mod progress;
 mod signals;
 mod system_info;
 mod terminal;
+mod weigh;
+mod weigh_apps;
+mod weigh_probes;
 
 use args::{Arguments, Command};
 use clap::Parser;
@@ -28,6 +31,9 @@ fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Profile(profile) => profile::run(&profile, arguments.verbose),
+        Command::Weigh(weigh) if !weigh.probes.is_empty() => weigh_probes::run(&weigh, arguments.verbose),
+        Command::Weigh(weigh) if weigh.apps.app.is_some() => weigh_apps::run(&weigh, arguments.verbose),
+        Command::Weigh(weigh) => weigh::run(&weigh, arguments.verbose),
         Command::SystemInfo(system_info) => system_info::run(&system_info),
     };
     exit::report(result, arguments.verbose)
