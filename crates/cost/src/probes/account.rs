@@ -52,8 +52,6 @@ pub struct StatisticsWindow {
     pub runs: u64,
     /// Of these, those that ran the body ([`Counts::bodies`]).
     pub bodies: u64,
-    /// Of these, those that found another process.
-    pub filtered: u64,
 }
 
 /// With so many bodies in the statistics the measured price counts as much as the predicted one.
@@ -66,9 +64,7 @@ pub struct Line {
     pub counts: Counts,
     /// What was predicted of a firing.
     pub predicted: Predicted,
-    /// What the program takes to find that it is another process, in ns.
-    filter_ns: f64,
-    /// The kernel's statistics of an empty program, in ns.
+    /// The kernel's statistics of an empty program that counts, in ns.
     bias_ns: f64,
     /// What statistics add to a firing, in ns.
     statistics_ns: f64,
@@ -82,11 +78,10 @@ pub struct Line {
 
 impl Line {
     /// An account without firings.
-    pub fn new(predicted: Predicted, filter_ns: f64, bias_ns: f64, statistics_ns: f64) -> Line {
+    pub fn new(predicted: Predicted, bias_ns: f64, statistics_ns: f64) -> Line {
         Line {
             counts: Counts::default(),
             predicted,
-            filter_ns,
             bias_ns,
             statistics_ns,
             measured: (0.0, 0.0),
@@ -117,9 +112,7 @@ impl Line {
     }
 
     fn price_of(&self, counts: &Counts) -> f64 {
-        counts.fired as f64 * self.predicted.floor_ns()
-            + counts.bodies() as f64 * self.body_ns()
-            + counts.filtered as f64 * self.filter_ns
+        counts.fired as f64 * self.predicted.floor_ns() + counts.bodies() as f64 * self.body_ns()
     }
 
     /// How many firings of the target there were, as far as the gate let us see: the estimate, and its standard error. Each firing was kept with
@@ -143,9 +136,7 @@ impl Line {
         if window.bodies == 0 {
             return;
         }
-        let bodies_ns = window.run_ns as f64
-            - window.runs as f64 * (self.bias_ns + self.predicted.counting_ns + self.predicted.gate_ns)
-            - window.filtered as f64 * self.filter_ns;
+        let bodies_ns = window.run_ns as f64 - window.runs as f64 * (self.bias_ns + self.predicted.checks_ns);
         self.measured.0 += bodies_ns.max(0.0);
         self.measured.1 += window.bodies as f64;
     }
@@ -194,8 +185,8 @@ mod tests {
     use super::*;
 
     fn line() -> Line {
-        let predicted = Predicted { trigger_ns: 500.0, counting_ns: 4.0, gate_ns: 6.0, body_ns: 40.0 };
-        Line::new(predicted, 5.0, 50.0, 70.0)
+        let predicted = Predicted { trigger_ns: 500.0, checks_ns: 10.0, body_ns: 40.0 };
+        Line::new(predicted, 50.0, 70.0)
     }
 
     fn counts(fired: u64, recorded: u64, filtered: u64, throttled: u64, weighed: u64) -> Counts {
@@ -205,9 +196,9 @@ mod tests {
     #[test]
     fn a_firing_costs_its_trigger_whatever_becomes_of_it() {
         let mut account = Account::new(vec![line()]);
-        assert_eq!(account.observe(0, counts(100, 10, 60, 30, 40)), 100.0 * 510.0 + 10.0 * 40.0 + 60.0 * 5.0);
+        assert_eq!(account.observe(0, counts(100, 10, 60, 30, 40)), 100.0 * 510.0 + 10.0 * 40.0);
         assert_eq!(account.observe(0, counts(200, 10, 60, 130, 40)), 100.0 * 510.0, "all throttled");
-        assert_eq!(account.cost_ns(), 200.0 * 510.0 + 10.0 * 40.0 + 60.0 * 5.0);
+        assert_eq!(account.cost_ns(), 200.0 * 510.0 + 10.0 * 40.0);
         assert_eq!(
             account.observe(0, counts(150, 10, 60, 80, 40)),
             0.0,
@@ -217,17 +208,17 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_measured_without_bias_gate_and_filter() {
+    fn bodies_are_measured_without_bias_and_checks() {
         let mut account = Account::new(vec![line(), line()]);
         account.observe(0, counts(100_000, 40_000, 60_000, 0, 40_000));
-        // 100,000 runs of 50 ns bias and 10 ns of counting and gate, 60,000 filtered for 5 ns, 40,000 bodies of 80 ns.
-        let run_ns = 100_000 * 60 + 60_000 * 5 + 40_000 * 80;
-        let window = StatisticsWindow { run_ns, runs: 100_000, bodies: 40_000, filtered: 60_000 };
+        // 100,000 runs of 50 ns bias and 10 ns of checks, 40,000 bodies of 80 ns.
+        let run_ns = 100_000 * 60 + 40_000 * 80;
+        let window = StatisticsWindow { run_ns, runs: 100_000, bodies: 40_000 };
         account.learn(&window, &[(0, 75_000), (1, 25_000)]);
         assert!((account.lines()[0].body_ns() - 80.0).abs() < 0.1, "{}", account.lines()[0].body_ns());
         assert!((account.lines()[1].body_ns() - 80.0).abs() < 0.1, "the same program");
         let watched = 75_000.0 * 70.0;
-        let expected = 100_000.0 * 510.0 + 40_000.0 * account.lines()[0].body_ns() + 60_000.0 * 5.0;
+        let expected = 100_000.0 * 510.0 + 40_000.0 * account.lines()[0].body_ns();
         assert!(
             (account.lines()[0].cost_ns() - expected - watched).abs() < 1.0,
             "statistics are part of the cost"
@@ -241,7 +232,7 @@ mod tests {
     #[test]
     fn few_measured_bodies_do_not_overrule_the_prediction() {
         let mut account = Account::new(vec![line()]);
-        account.learn(&StatisticsWindow { run_ns: 10_060, runs: 1, bodies: 1, filtered: 0 }, &[(0, 1)]);
+        account.learn(&StatisticsWindow { run_ns: 10_060, runs: 1, bodies: 1 }, &[(0, 1)]);
         let body_ns = account.lines()[0].body_ns();
         assert!(body_ns < 400.0, "one body that was interrupted: {body_ns}");
         assert_eq!(account.lines()[0].live_ns(), None, "no firing, no price");

@@ -1,6 +1,6 @@
 //! Prices as bytes, for the cache. Lines of words, a checksum last; what does not check is not used.
 
-use super::{Family, Price, Prices};
+use super::{Around, Family, Price, Prices};
 use lightfoot_model::{Body, Instruction, Mechanism, Trigger};
 use std::fmt::Write;
 
@@ -22,21 +22,16 @@ impl Prices {
             // Writing to a string does not fail.
             writeln!(text, "{words} {} {}", price.ns, price.error_ns).ok();
         };
-        for (trigger, price) in &self.triggers {
-            let instruction = trigger.instruction.map_or("-", Instruction::name);
-            let syscall = if trigger.syscall { "syscall" } else { "-" };
-            line(&format!("trigger {} {instruction} {syscall}", trigger.mechanism.name()), price);
+        for ((trigger, around), price) in &self.triggers {
+            line(&format!("trigger {} {}", around.name(), words(trigger)), price);
+        }
+        for (trigger, price) in &self.bias {
+            line(&format!("trigger bias {}", words(trigger)), price);
         }
         for ((family, body), price) in &self.bodies {
             line(&format!("body {} {}", family.name(), body.name()), price);
         }
-        let tables = [
-            ("counting", &self.counting),
-            ("gate", &self.gate),
-            ("bias", &self.bias),
-            ("statistics", &self.statistics),
-        ];
-        for (what, prices) in tables {
+        for (what, prices) in [("gate", &self.gate), ("statistics", &self.statistics)] {
             for (family, price) in prices {
                 line(&format!("{what} {}", family.name()), price);
             }
@@ -70,7 +65,7 @@ fn read(bytes: &[u8], machine: &str) -> Option<Prices> {
     for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
-            ["trigger", mechanism, instruction, syscall, ns, error] => {
+            ["trigger", what, mechanism, instruction, syscall, ns, error] => {
                 let trigger = Trigger {
                     mechanism: Mechanism::ALL.into_iter().find(|m| m.name() == mechanism)?,
                     instruction: match instruction {
@@ -79,7 +74,11 @@ fn read(bytes: &[u8], machine: &str) -> Option<Prices> {
                     },
                     syscall: syscall == "syscall",
                 };
-                prices.triggers.insert(trigger, price(ns, error)?);
+                match Around::ALL.into_iter().find(|around| around.name() == what) {
+                    Some(around) => prices.triggers.insert((trigger, around), price(ns, error)?),
+                    None if what == "bias" => prices.bias.insert(trigger, price(ns, error)?),
+                    None => return None,
+                };
             }
             ["body", family, body, ns, error] => {
                 let body = Body::ALL.into_iter().find(|b| b.name() == body)?;
@@ -87,9 +86,7 @@ fn read(bytes: &[u8], machine: &str) -> Option<Prices> {
             }
             [what, family, ns, error] => {
                 let table = match what {
-                    "counting" => &mut prices.counting,
                     "gate" => &mut prices.gate,
-                    "bias" => &mut prices.bias,
                     "statistics" => &mut prices.statistics,
                     _ => return None,
                 };
@@ -99,6 +96,12 @@ fn read(bytes: &[u8], machine: &str) -> Option<Prices> {
         }
     }
     Some(prices)
+}
+
+fn words(trigger: &Trigger) -> String {
+    let instruction = trigger.instruction.map_or("-", Instruction::name);
+    let syscall = if trigger.syscall { "syscall" } else { "-" };
+    format!("{} {instruction} {syscall}", trigger.mechanism.name())
 }
 
 fn one_line(text: &str) -> String {
@@ -126,16 +129,18 @@ mod tests {
                 for syscall in [false, true] {
                     ns += 1.5;
                     let trigger = Trigger { mechanism, instruction, syscall };
-                    prices.triggers.insert(trigger, Price { ns, error_ns: 0.1 + ns / 100.0 });
+                    for around in Around::ALL {
+                        ns += 3.25;
+                        prices.triggers.insert((trigger, around), Price { ns, error_ns: 0.1 + ns / 100.0 });
+                    }
+                    prices.bias.insert(trigger, Price { ns: 53.0, error_ns: ns / 500.0 });
                 }
             }
         }
         for body in Body::ALL {
             prices.bodies.insert((Family::User, body), Price { ns: 3.0, error_ns: 0.5 });
         }
-        prices.counting.insert(Family::User, Price { ns: 4.5, error_ns: 0.75 });
         prices.gate.insert(Family::Kernel, Price { ns: 6.5, error_ns: 0.25 });
-        prices.bias.insert(Family::User, Price { ns: 53.0, error_ns: 2.0 });
         prices.statistics.insert(Family::Event, Price { ns: 70.0, error_ns: 5.0 });
         prices
     }

@@ -49,12 +49,10 @@ impl Family {
 /// What one firing is expected to cost, in ns.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Predicted {
-    /// Until the program runs, and back.
+    /// Until the program runs, and back; and counting what became of the firing.
     pub trigger_ns: f64,
-    /// Counting what became of the firing.
-    pub counting_ns: f64,
-    /// The check of the budget, where there is one.
-    pub gate_ns: f64,
+    /// Checks before the body: the budget's gate, whether it is the process that is wanted.
+    pub checks_ns: f64,
     /// What the program does.
     pub body_ns: f64,
 }
@@ -67,58 +65,81 @@ impl Predicted {
 
     /// What a firing costs whose body is held back: nothing but detaching makes it less.
     pub fn floor_ns(&self) -> f64 {
-        self.trigger_ns + self.counting_ns + self.gate_ns
+        self.trigger_ns + self.checks_ns
     }
 }
 
 /// What a program does besides its body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Around {
     /// Nothing: for measuring.
     Bare,
     /// It counts what became of each firing.
     Counted,
-    /// It counts, and keeps the budget's gate.
-    Gated,
+}
+
+impl Around {
+    /// Both.
+    pub(super) const ALL: [Around; 2] = [Around::Bare, Around::Counted];
+
+    /// Its name in the cache.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Around::Bare => "bare",
+            Around::Counted => "counted",
+        }
+    }
+}
+
+/// Checks that a program makes before its body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Checks {
+    /// The budget's gate.
+    pub gate: bool,
+    /// Whether it is the process that is wanted. Probes in programs are filtered before they fire.
+    pub process: bool,
 }
 
 /// Prices measured so far. What is missing has not been asked for yet, or this kernel does not have it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Prices {
-    /// A firing with a bare empty program.
-    pub triggers: BTreeMap<Trigger, Price>,
-    /// What a program adds to an empty one.
+    /// A firing with an empty program.
+    pub triggers: BTreeMap<(Trigger, Around), Price>,
+    /// What the kernel's statistics say of an empty program that counts: their own time, and the counting.
+    pub bias: BTreeMap<Trigger, Price>,
+    /// What a body adds to an empty program. [`Body::Filter`]: comparing the process.
     pub bodies: BTreeMap<(Family, Body), Price>,
-    /// What counting adds to a bare program.
-    pub counting: BTreeMap<Family, Price>,
     /// What the budget's gate adds to a program that counts.
     pub gate: BTreeMap<Family, Price>,
-    /// What the kernel's statistics say of a bare empty program: their own time.
-    pub bias: BTreeMap<Family, Price>,
     /// What statistics add to each firing while they are on.
     pub statistics: BTreeMap<Family, Price>,
 }
 
 impl Prices {
-    /// What a firing will cost; `None` if the trigger or the body has no price. An empty body costs nothing beyond its trigger.
-    pub fn predict(&self, trigger: Trigger, body: Body, around: Around) -> Option<Predicted> {
+    /// What a firing will cost; `None` if a part of it has no price. An empty body costs nothing beyond its trigger.
+    pub fn predict(&self, trigger: Trigger, around: Around, checks: Checks, body: Body) -> Option<Predicted> {
         let family = Family::of(trigger.mechanism);
-        let body_ns = match body {
-            Body::Empty => 0.0,
-            body => self.bodies.get(&(family, body))?.ns,
+        let body_ns = |body| match body {
+            Body::Empty => Some(0.0),
+            body => self.bodies.get(&(family, body)).map(|price| price.ns),
         };
-        let counting_ns = if around == Around::Bare { 0.0 } else { self.counting.get(&family)?.ns };
-        let gate_ns = if around == Around::Gated { self.gate.get(&family)?.ns } else { 0.0 };
-        Some(Predicted { trigger_ns: self.triggers.get(&trigger)?.ns, counting_ns, gate_ns, body_ns })
+        let mut checks_ns = 0.0;
+        if checks.gate {
+            checks_ns += self.gate.get(&family)?.ns;
+        }
+        if checks.process && !trigger.mechanism.is_user() {
+            checks_ns += body_ns(Body::Filter)?;
+        }
+        let trigger_ns = self.triggers.get(&(trigger, around))?.ns;
+        Some(Predicted { trigger_ns, checks_ns, body_ns: body_ns(body)? })
     }
 
     /// Takes over what `newer` knows.
     pub fn merge(&mut self, newer: Prices) {
         self.triggers.extend(newer.triggers);
-        self.bodies.extend(newer.bodies);
-        self.counting.extend(newer.counting);
-        self.gate.extend(newer.gate);
         self.bias.extend(newer.bias);
+        self.bodies.extend(newer.bodies);
+        self.gate.extend(newer.gate);
         self.statistics.extend(newer.statistics);
     }
 }
@@ -139,24 +160,32 @@ mod tests {
             instruction: Some(Instruction::Push),
             syscall: false,
         };
+        let total = |prices: &Prices, checks, body| {
+            prices.predict(push, Around::Counted, checks, body).map(|p| p.total_ns())
+        };
+        let none = Checks::default();
         let mut prices = Prices::default();
-        assert_eq!(prices.predict(push, Body::Empty, Around::Bare), None, "unknown is not zero");
-        prices.triggers.insert(push, price(500.0));
-        assert_eq!(prices.predict(push, Body::Empty, Around::Bare).map(|p| p.total_ns()), Some(500.0));
-        assert_eq!(prices.predict(push, Body::Simple, Around::Bare), None);
+        assert_eq!(total(&prices, none, Body::Empty), None, "unknown is not zero");
+        prices.triggers.insert((push, Around::Bare), price(400.0));
+        assert_eq!(total(&prices, none, Body::Empty), None, "counting costs, too");
+        prices.triggers.insert((push, Around::Counted), price(500.0));
+        assert_eq!(total(&prices, none, Body::Empty), Some(500.0));
+        assert_eq!(total(&prices, none, Body::Simple), None);
         prices.bodies.insert((Family::Kernel, Body::Simple), price(35.0));
-        assert_eq!(
-            prices.predict(push, Body::Simple, Around::Bare),
-            None,
-            "a body costs differently in a trap"
-        );
+        assert_eq!(total(&prices, none, Body::Simple), None, "a body costs differently in a trap");
         prices.bodies.insert((Family::User, Body::Simple), price(45.0));
-        assert_eq!(prices.predict(push, Body::Simple, Around::Bare).map(|p| p.total_ns()), Some(545.0));
-        assert_eq!(prices.predict(push, Body::Simple, Around::Counted), None);
-        prices.counting.insert(Family::User, price(4.0));
-        assert_eq!(prices.predict(push, Body::Simple, Around::Gated), None);
+        assert_eq!(total(&prices, none, Body::Simple), Some(545.0));
+        let gated = Checks { gate: true, process: true };
+        assert_eq!(total(&prices, gated, Body::Simple), None);
         prices.gate.insert(Family::User, price(7.0));
-        let predicted = prices.predict(push, Body::Simple, Around::Gated).unwrap();
-        assert_eq!((predicted.floor_ns(), predicted.total_ns()), (511.0, 556.0));
+        let predicted = prices.predict(push, Around::Counted, gated, Body::Simple).unwrap();
+        assert_eq!((predicted.floor_ns(), predicted.total_ns()), (507.0, 552.0), "the kernel compares");
+        let call = Trigger { mechanism: Mechanism::TpBtf, instruction: None, syscall: true };
+        prices.triggers.insert((call, Around::Counted), price(80.0));
+        let process = Checks { process: true, gate: false };
+        assert_eq!(prices.predict(call, Around::Counted, process, Body::Empty), None);
+        prices.bodies.insert((Family::Kernel, Body::Filter), price(9.0));
+        let predicted = prices.predict(call, Around::Counted, process, Body::Simple).unwrap();
+        assert_eq!((predicted.floor_ns(), predicted.total_ns()), (89.0, 124.0));
     }
 }
