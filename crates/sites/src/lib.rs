@@ -1,0 +1,37 @@
+//! Where a probe goes: from what a user writes (`uprobe:/bin/x:main`) to the cheapest place with the same meaning.
+//!
+//! - [`Spec`]: the syntax of probes, bpftrace's
+//! - [`resolve`]: from specs to [`Site`]s. What the kernel can do comes in as [`Capabilities`]
+//! - [`elf`], [`usdt`], [`btf`], [`System`]: what files and the kernel say about themselves; foreign bytes, never trusted
+//! - [`instruction`]: what stands under a uprobe, and what the kernel makes of it
+//!
+//! Files are read and never written; nothing is attached, nothing printed. Not here: attaching (crate `kernel`), prices (crate `cost`).
+#![forbid(unsafe_code)]
+
+pub mod btf;
+mod capabilities;
+mod choose;
+mod demangle;
+pub mod elf;
+mod error;
+mod events;
+mod files;
+mod glob;
+pub mod instruction;
+mod kernel;
+mod near;
+mod place;
+mod resolve;
+mod scan;
+mod spec;
+mod syscalls;
+mod system;
+pub mod usdt;
+mod user;
+
+pub use capabilities::{Capabilities, Nop5};
+pub use error::{Error, Kind, Result};
+pub use place::{Every, Place, Site};
+pub use resolve::{Options, resolve, resolve_on};
+pub use spec::{At, Spec};
+pub use system::System;
