@@ -3,7 +3,9 @@
 
 use crate::os::plain;
 use crate::perf::{Attr, PerfEvent, Scope, Source};
+use crate::probes::support;
 use crate::{Error, Kind, os};
+use lightfoot_model::Mechanism;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -21,10 +23,10 @@ pub struct Feature {
     pub without: &'static str,
 }
 
-/// Tries everything. Takes some 50 ms and leaves nothing behind.
+/// Tries everything. Takes some 100 ms and leaves nothing behind.
 pub fn probe() -> Vec<Feature> {
     let feature = |name, essential, without, result| Feature { name, result, essential, without };
-    vec![
+    let mut features = vec![
         feature("capabilities", true, "the kernel refuses BPF and perf events; run as root", capabilities()),
         feature("kernel types (BTF)", true, "programs cannot be fitted to this kernel", btf()),
         feature("BPF programs on perf events", true, "no sampling in the kernel", perf_program()),
@@ -56,8 +58,59 @@ pub fn probe() -> Vec<Feature> {
             raw_tracepoint(),
         ),
         feature("cgroup version 2", false, "--cgroup cannot be used", cgroup2()),
-        feature("BPF statistics", false, "nothing: lightfoot reads clocks of its own", statistics()),
-    ]
+        feature(
+            "BPF statistics",
+            false,
+            "nothing for profiles; what probes do is priced from calibration alone",
+            statistics(),
+        ),
+    ];
+    features.extend(Mechanism::ALL.into_iter().map(|mechanism| {
+        let (name, without) = probes(mechanism);
+        let result = support::check(mechanism).map(|()| String::new()).map_err(|e| e.to_string());
+        // The name stands before it already.
+        let why =
+            |text: String| text.trim_start_matches(mechanism.name()).trim_start_matches(": ").to_string();
+        feature(name, false, without, result.map_err(why))
+    }));
+    features
+}
+
+/// The row of a kind of probe: its name, and what is used instead.
+fn probes(mechanism: Mechanism) -> (&'static str, &'static str) {
+    let functions =
+        "kernel functions: fentry or kprobe_multi are used where there are any, tracepoints otherwise";
+    let returns = "returns of kernel functions: fexit or kretprobe_multi are used where there are any";
+    match mechanism {
+        Mechanism::Kprobe => ("probes: kprobe", "instructions inside of kernel functions cannot be probed"),
+        Mechanism::Kretprobe => ("probes: kretprobe", returns),
+        Mechanism::KprobeMulti => ("probes: kprobe_multi", functions),
+        Mechanism::KretprobeMulti => ("probes: kretprobe_multi", returns),
+        Mechanism::KprobeSession => ("probes: kprobe_session", "an entry and a return probe are used"),
+        Mechanism::Fentry => {
+            ("probes: fentry", "kernel functions: kprobe_multi or kprobe is used where there are any")
+        }
+        Mechanism::Fexit => {
+            ("probes: fexit", "returns of kernel functions: kretprobe_multi is used where there is any")
+        }
+        Mechanism::Tracepoint => ("probes: tracepoint", "raw tracepoints are used, which are cheaper anyway"),
+        Mechanism::RawTracepoint => {
+            ("probes: raw_tracepoint", "tracepoints cost more, and take long to detach")
+        }
+        Mechanism::TpBtf => ("probes: tp_btf", "raw tracepoints are used"),
+        Mechanism::Uprobe => ("probes: uprobe", "programs and libraries cannot be probed"),
+        Mechanism::Uretprobe => {
+            ("probes: uretprobe", "returns of user functions: their return instructions are probed")
+        }
+        Mechanism::UprobeMulti => {
+            ("probes: uprobe_multi", "uprobes are used, which take 0.1 s each to detach")
+        }
+        Mechanism::UretprobeMulti => {
+            ("probes: uretprobe_multi", "uretprobes are used, which take 0.1 s each to detach")
+        }
+        Mechanism::UprobeSession => ("probes: uprobe_session", "an entry and a return probe are used"),
+        Mechanism::PerfEvent => ("probes: perf_event", "no timers, no software and hardware events"),
+    }
 }
 
 fn capabilities() -> Result<String, String> {

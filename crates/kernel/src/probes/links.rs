@@ -318,10 +318,14 @@ fn fill(map: BorrowedFd<'_>, points: &[Point]) -> Result<()> {
 }
 
 /// Takes system calls out of the dispatchers' tables.
-pub(super) fn forget(template: &Template, points: &[Point]) -> Result<()> {
+pub(super) fn forget(template: &Template, options: &Options, points: &[Point]) -> Result<()> {
     for point in points {
-        if let Place::Syscall { number, exit } = point.place {
-            write(template.map(table(exit))?, number, 0)?;
+        if let (Place::Syscall { number, exit }, Mechanism::RawTracepoint | Mechanism::TpBtf) =
+            (&point.place, options.mechanism)
+            && *number < super::abi::SYSCALLS
+            && !options.bare
+        {
+            write(template.map(table(*exit))?, *number, 0)?;
         }
     }
     Ok(())

@@ -196,7 +196,7 @@ impl Group {
                 Ok(())
             }
             Err(error) => {
-                links::forget(&self.template, points)?;
+                links::forget(&self.template, &self.options, points)?;
                 Err(error)
             }
         }
@@ -217,7 +217,7 @@ impl Group {
     pub fn detach(&mut self) -> Result<()> {
         self.stop();
         for attached in self.attached.drain(..) {
-            links::forget(&self.template, &attached.points)?;
+            links::forget(&self.template, &self.options, &attached.points)?;
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Group {
             let (gone, kept): (Vec<Point>, Vec<Point>) =
                 std::mem::take(&mut attached.points).into_iter().partition(|point| point.slot == slot);
             let dispatched = gone.iter().any(|point| matches!(point.place, Place::Syscall { .. }));
-            links::forget(&self.template, &gone)?;
+            links::forget(&self.template, &self.options, &gone)?;
             if gone.is_empty() || (dispatched && !kept.is_empty()) {
                 attached.points = kept;
                 self.attached.push(attached);

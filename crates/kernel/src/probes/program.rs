@@ -156,10 +156,13 @@ impl Template {
     /// A map's descriptor.
     pub fn map(&self, name: &str) -> Result<BorrowedFd<'_>> {
         let map = self.object.maps().find(|map| map.name() == name);
-        // SAFETY: takes a map of the object, which is alive.
-        let fd = map.map_or(-1, |map| unsafe { libbpf_sys::bpf_map__fd(map.as_libbpf_object().as_ptr()) });
+        let fd = map.map_or(-1, |map| {
+            let map = map.as_libbpf_object().as_ptr();
+            // SAFETY: both take a map of the object, which is alive. A map that was not made has a descriptor that is none of a map.
+            unsafe { if libbpf_sys::bpf_map__autocreate(map) { libbpf_sys::bpf_map__fd(map) } else { -1 } }
+        });
         if fd < 0 {
-            return Err(Error::new(Kind::Other, format!("the probes' BPF object has no map {name}")));
+            return Err(Error::new(Kind::Other, format!("these probes have no map {name}")));
         }
         // SAFETY: the descriptor belongs to the object, which outlives the borrow.
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
