@@ -22,6 +22,7 @@ fn main() {
         ("remote", "remote", None),
         ("probes", "probes", None),
         ("probes", "probes_nested", Some("-DLF_NESTED")),
+        ("tls", "tls", None),
     ];
     for (name, to, define) in objects {
         let status = Command::new(&clang)

@@ -26,6 +26,17 @@ pub fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// CPU time of another process, all its threads, up to now and to the nanosecond; `None` if it is gone.
+/// Source: its clock, `clock_getcpuclockid(3)`.
+pub fn cpu_ns_of(pid: u32) -> Option<u64> {
+    // MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED), include/linux/posix-timers_types.h
+    let clock = (!(libc::clockid_t::try_from(pid).ok()?) << 3) | 2;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a place for the time.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (result == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 /// CLOCK_MONOTONIC, in ns: the clock of records.
 pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
@@ -303,6 +314,16 @@ mod tests {
         assert!(missing_in(set(&[CAP_SYS_ADMIN, CAP_SYS_PTRACE])).is_empty());
         assert_eq!(missing_in(set(&[CAP_BPF, CAP_SYS_PTRACE])), ["CAP_PERFMON"]);
         assert_eq!(missing_in(0), ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"]);
+    }
+
+    #[test]
+    fn a_process_has_a_clock_as_long_as_it_lives() {
+        let before = process_cpu_ns();
+        let own = cpu_ns_of(std::process::id()).unwrap();
+        assert!((before..=process_cpu_ns()).contains(&own), "{own}");
+        let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+        child.wait().unwrap();
+        assert_eq!(cpu_ns_of(child.id()), None);
     }
 
     #[test]

@@ -80,6 +80,41 @@ impl Held {
     }
 }
 
+/// The process of `command` will be killed when the calling thread ends, however that comes. The thread that spawns it should be one that
+/// lives as long as the program.
+pub fn ends_with_us(command: &mut Command) {
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only prctl(2) and getppid(2) are called, which are async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // It ended before it could be asked for.
+            if libc::getppid() as u32 != parent {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            Ok(())
+        });
+    }
+}
+
+/// The process of `command` will run on this CPU only.
+pub fn runs_on(command: &mut Command, cpu: u32) {
+    // SAFETY: between fork and exec only sched_setaffinity(2) is called, which is async-signal-safe, on a set of our own. CPU_SET checks the
+    // number.
+    unsafe {
+        command.pre_exec(move || {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu as usize, &mut set);
+            match libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+    }
+}
+
 /// A pipe, read end first, closed on exec.
 fn pipe() -> io::Result<(std::fs::File, std::fs::File)> {
     let mut ends = [0i32; 2];
@@ -110,6 +145,29 @@ mod tests {
         let out = child.wait_with_output().unwrap();
         assert_eq!(out.stdout, b"hello\n");
         assert!(out.status.success());
+    }
+
+    #[test]
+    fn a_process_runs_where_it_is_put() {
+        let cpu = *crate::os::online_cpus().unwrap().last().unwrap();
+        let mut command = Command::new("/bin/grep");
+        command.args(["Cpus_allowed_list", "/proc/self/status"]);
+        runs_on(&mut command, cpu);
+        let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert_eq!(said.split_whitespace().last(), Some(cpu.to_string().as_str()));
+    }
+
+    #[test]
+    fn a_process_ends_with_the_thread_that_started_it() {
+        let start = || {
+            let mut command = Command::new("/bin/sleep");
+            command.arg("1000");
+            ends_with_us(&mut command);
+            command.spawn().unwrap()
+        };
+        let mut child = std::thread::spawn(start).join().unwrap();
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     }
 
     #[test]

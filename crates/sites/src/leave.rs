@@ -5,19 +5,43 @@
 //! the register of the value.
 
 use crate::capabilities::Nop5;
+use crate::elf::Elf;
 use crate::instruction;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction as X86, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction as X86, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register,
+};
 use lightfoot_model::Instruction;
 use lightfoot_unwind::Arch;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Instructions before a return instruction that are looked at.
 const HANDFUL: usize = 16;
 
+/// As [`ends`], of a function in a file, by its symbol. Offsets are those in the file.
+///
+/// # Errors
+/// As [`ends`]; or what is wrong with the file.
+pub fn ends_in(file: &Path, symbol: &str, nop5: Nop5) -> Result<Vec<End>, String> {
+    let data = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let data = data.as_slice();
+    let elf = Elf::parse(&data, None)?;
+    if elf.arch() != Arch::X86_64 {
+        return Err("this is known of x86-64 only".into());
+    }
+    let function = elf.functions().iter().find(|function| elf.name(function) == symbol && !function.chooser);
+    let function = function.ok_or_else(|| format!("{} has no function {symbol}", file.display()))?;
+    let code = elf.bytes(&data, function).zip(elf.offset_of(function.address));
+    let (code, offset) = code.ok_or_else(|| format!("the code of {symbol} is not in {}", file.display()))?;
+    let ends = ends(&code, offset, nop5)?;
+    Ok(ends.into_iter().map(|end| End { offset: offset + end.offset, ..end }).collect())
+}
+
 /// An instruction that calls end at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
-    /// Bytes from the start of the function.
+    /// Bytes from the start of the function ([`ends_in`]: of the file).
     pub offset: u64,
     /// What the kernel does with it.
     pub class: Instruction,
@@ -47,17 +71,21 @@ struct Function {
 
 impl Function {
     fn decode(code: &[u8]) -> Result<Function, String> {
-        let instructions: Vec<X86> = Decoder::with_ip(64, code, 0, DecoderOptions::NONE).into_iter().collect();
+        let instructions: Vec<X86> =
+            Decoder::with_ip(64, code, 0, DecoderOptions::NONE).into_iter().collect();
         let mut targets = BTreeSet::new();
         for instruction in &instructions {
             if instruction.is_invalid() {
                 return Err(format!("what stands at +{} could not be decoded", instruction.ip()));
             }
             match instruction.flow_control() {
-                FlowControl::IndirectBranch => return Err(format!("it is not known where the jump at +{} leads", instruction.ip())),
+                FlowControl::IndirectBranch => {
+                    return Err(format!("it is not known where the jump at +{} leads", instruction.ip()));
+                }
                 FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
                     let target = instruction.near_branch_target();
-                    let inside = matches!(instruction.op0_kind(), OpKind::NearBranch64) && target < code.len() as u64;
+                    let inside =
+                        matches!(instruction.op0_kind(), OpKind::NearBranch64) && target < code.len() as u64;
                     if !inside {
                         return Err(format!("the jump at +{} leaves it, too", instruction.ip()));
                     }
@@ -77,7 +105,8 @@ impl Function {
     fn before(&self, at: usize, code: &[u8], file_offset: u64, nop5: Nop5) -> Result<End, String> {
         let end = |instruction: &X86| -> Result<End, String> {
             let offset = instruction.ip();
-            let decoded = instruction::classify(Arch::X86_64, &code[offset as usize..], file_offset + offset, nop5);
+            let decoded =
+                instruction::classify(Arch::X86_64, &code[offset as usize..], file_offset + offset, nop5);
             decoded.map(|decoded| End { offset, class: decoded.class }).map_err(|refusal| refusal.to_string())
         };
         let mut factory = InstructionInfoFactory::new();
@@ -100,9 +129,17 @@ impl Function {
             {
                 return Ok(end);
             }
-            let written = |access| !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess);
+            let written = |access| {
+                !matches!(
+                    access,
+                    OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess
+                )
+            };
             let used = factory.info(instruction).used_registers();
-            if used.iter().any(|used| used.register().full_register() == Register::RAX && written(used.access())) {
+            if used
+                .iter()
+                .any(|used| used.register().full_register() == Register::RAX && written(used.access()))
+            {
                 break;
             }
         }
@@ -112,7 +149,9 @@ impl Function {
     /// Whether what stands at this offset leads straight to a call with nothing of the function behind it: such a call cannot return.
     fn never_returns(&self, offset: u64) -> bool {
         let Ok(first) = self.instructions.binary_search_by_key(&offset, X86::ip) else { return false };
-        let mut rest = self.instructions[first..].iter().skip_while(|instruction| instruction.flow_control() == FlowControl::Next);
+        let mut rest = self.instructions[first..]
+            .iter()
+            .skip_while(|instruction| instruction.flow_control() == FlowControl::Next);
         let calls = rest.next().is_some_and(|instruction| instruction.flow_control() == FlowControl::Call);
         calls && rest.all(|instruction| matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
     }

@@ -4,6 +4,7 @@
 //! - [`resolve`]: from specs to [`Site`]s. What the kernel can do comes in as [`Capabilities`]
 //! - [`elf`], [`usdt`], [`btf`], [`System`]: what files and the kernel say about themselves; foreign bytes, never trusted
 //! - [`instruction`]: what stands under a uprobe, and what the kernel makes of it
+//! - [`leave`]: where calls of a function end
 //!
 //! Files are read and never written; nothing is attached, nothing printed. Not here: attaching (crate `kernel`), prices (crate `cost`).
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ mod files;
 mod glob;
 pub mod instruction;
 mod kernel;
+pub mod leave;
 mod near;
 mod place;
 mod resolve;
