@@ -207,7 +207,9 @@ fn system_calls_are_told_apart() {
     let other = libc::SYS_gettid as u32;
     let points = [place(GETPPID, false), place(GETPPID, true), place(other, false)];
     let points: Vec<Point> = (0..).zip(points).map(|(slot, place)| Point { slot, place }).collect();
-    group.attach(&points).expect("attach");
+    group.attach(&points[..2]).expect("attach");
+    group.attach(&points[2..]).expect("attach one more");
+    assert_eq!(group.attach(&points[..1]).unwrap_err().kind(), lightfoot_kernel::Kind::Usage, "twice");
     targets::getppid(EVENTS);
     group.detach_slot(0).expect("detach one");
     targets::getppid(EVENTS);

@@ -1,12 +1,11 @@
 //! Links: where programs are attached. Each is a descriptor of this process and ends with it, however that ends.
 
 use super::program::{Kin, Role, Template};
-use super::support::{self, ENOTSUPP, link, link_event, returns};
+use super::support::{self, ENOTSUPP, Ids, link, link_event, returns};
 use super::tracefs::Tracefs;
 use super::{Options, Point};
 use crate::perf::{Attr, PerfEvent, Scope, flag};
 use crate::{Error, Kind, Result, os};
-use libbpf_rs::btf::Btf;
 use lightfoot_model::Mechanism;
 use lightfoot_sites::{Every, Place};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,15 +19,30 @@ const PERF_TYPE_TRACEPOINT: u32 = 2;
 /// `PERF_UPROBE_REF_CTR_OFFSET_SHIFT`.
 const SEMAPHORE_SHIFT: u32 = 32;
 
+/// Raw tracepoints of all system calls.
+const SYSCALL_TRACEPOINTS: [&str; 2] = ["sys_enter", "sys_exit"];
+
 /// A program attached. The link goes first: after that the program does not run any more.
 #[derive(Debug)]
 pub(super) struct Attached {
+    /// `None`: stopped, or, with system calls, the dispatcher of another one serves these, too.
     pub link: Option<OwnedFd>,
     /// The perf event under it. Closing it may take the kernel 100 ms.
     #[allow(dead_code, reason = "held open")]
     pub event: Option<PerfEvent>,
     /// Where, to make a link of many places again without some of them.
     pub points: Vec<Point>,
+}
+
+impl Attached {
+    /// Whether this is the dispatcher that serves the system calls of `other`.
+    pub fn dispatches(&self, other: &Attached) -> bool {
+        let exits = |of: &Attached| match of.points.first().map(|point| &point.place) {
+            Some(Place::Syscall { exit, .. }) => Some(*exit),
+            _ => None,
+        };
+        self.link.is_some() && exits(self).is_some() && exits(self) == exits(other)
+    }
 }
 
 /// Programs loaded so far.
@@ -49,20 +63,6 @@ impl Programs {
             Entry::Occupied(found) => Ok(found.into_mut()),
             Entry::Vacant(place) => Ok(place.insert(template.load(role, kin, slot)?)),
         }
-    }
-}
-
-/// The kernel's types, read when they are asked for first: they take 10 ms and as many MiB.
-#[derive(Default)]
-struct Types(Option<Btf<'static>>);
-
-impl Types {
-    fn get(&mut self) -> Result<&Btf<'static>> {
-        let read = match self.0.take() {
-            Some(read) => read,
-            None => support::kernel_types()?,
-        };
-        Ok(self.0.insert(read))
     }
 }
 
@@ -94,15 +94,16 @@ fn failed(place: &Place, error: io::Error) -> Error {
     }
 }
 
-/// Attaches to all of these or to none.
+/// Attaches to all of these or to none. `before`: what is attached already.
 pub(super) fn attach(
     template: &Template,
     programs: &mut Programs,
     options: &Options,
+    before: &[Attached],
     points: &[Point],
 ) -> Result<Vec<Attached>> {
     use Mechanism::*;
-    let mut types = Types::default();
+    let types = support::ids(options.mechanism, points.iter().filter_map(name_in_types))?;
     match options.mechanism {
         UprobeMulti | UretprobeMulti | UprobeSession => {
             let mut files: BTreeMap<&Path, Vec<Point>> = BTreeMap::new();
@@ -121,15 +122,15 @@ pub(super) fn attach(
             let (calls, others): (Vec<&Point>, Vec<&Point>) =
                 points.iter().partition(|point| matches!(point.place, Place::Syscall { .. }));
             one_program_each(options, &others)?;
-            let mut attached = syscalls(template, programs, &mut types, options, &calls)?;
+            let mut attached = syscalls(template, programs, &types, options, before, &calls)?;
             for point in others {
-                attached.push(tracepoint(template, programs, &mut types, options, point)?);
+                attached.push(tracepoint(template, programs, &types, options, point)?);
             }
             Ok(attached)
         }
         Fentry | Fexit => {
             one_program_each(options, &points.iter().collect::<Vec<_>>())?;
-            points.iter().map(|point| trampoline(template, programs, &mut types, options, point)).collect()
+            points.iter().map(|point| trampoline(template, programs, &types, options, point)).collect()
         }
         Kprobe | Kretprobe | Tracepoint | Uprobe | Uretprobe | PerfEvent => {
             let program = programs.get(template, role(options), Kin::of(options.mechanism, 0), 0)?;
@@ -145,6 +146,16 @@ pub(super) fn attach(
 
 pub(super) fn role(options: &Options) -> Role {
     if options.bare { Role::Bare } else { Role::On }
+}
+
+/// What a place is called in the kernel's types.
+fn name_in_types(point: &Point) -> Option<&str> {
+    match &point.place {
+        Place::Kernel { function, .. } => Some(function),
+        Place::Tracepoint { name, .. } => Some(name),
+        Place::Syscall { exit, .. } => Some(SYSCALL_TRACEPOINTS[usize::from(*exit)]),
+        Place::User { .. } | Place::Perf { .. } => None,
+    }
 }
 
 fn misplaced(options: &Options, point: &Point) -> Error {
@@ -269,8 +280,9 @@ fn table(exit: bool) -> &'static str {
 fn syscalls(
     template: &Template,
     programs: &mut Programs,
-    types: &mut Types,
+    types: &Ids,
     options: &Options,
+    before: &[Attached],
     points: &[&Point],
 ) -> Result<Vec<Attached>> {
     let mut attached = Vec::new();
@@ -288,11 +300,15 @@ fn syscalls(
             return Err(Error::new(Kind::Usage, what));
         }
         fill(template.map(table(exit))?, &of_this)?;
-        let name = if exit { "sys_exit" } else { "sys_enter" };
+        let name = SYSCALL_TRACEPOINTS[usize::from(exit)];
         let role = if exit { Role::Exit } else { Role::Enter };
-        let link = on_tracepoint(template, programs, types, options, role, name, 0)
-            .map_err(|error| unreached(error, &of_this[0].place))?;
-        attached.push(Attached { link: Some(link), event: None, points: of_this });
+        let mut new = Attached { link: None, event: None, points: of_this };
+        // A second link would run the dispatcher twice.
+        if !before.iter().any(|old| old.dispatches(&new)) {
+            let link = on_tracepoint(template, programs, types, options, role, name, 0);
+            new.link = Some(link.map_err(|error| unreached(error, &new.points[0].place))?);
+        }
+        attached.push(new);
     }
     Ok(attached)
 }
@@ -351,7 +367,7 @@ fn write(map: BorrowedFd<'_>, key: u32, value: u32) -> Result<()> {
 fn tracepoint(
     template: &Template,
     programs: &mut Programs,
-    types: &mut Types,
+    types: &Ids,
     options: &Options,
     point: &Point,
 ) -> Result<Attached> {
@@ -363,7 +379,7 @@ fn tracepoint(
 fn on_tracepoint(
     template: &Template,
     programs: &mut Programs,
-    types: &mut Types,
+    types: &Ids,
     options: &Options,
     role: Role,
     name: &str,
@@ -371,7 +387,7 @@ fn on_tracepoint(
 ) -> Result<OwnedFd> {
     let missing = || Error::new(Kind::NotFound, format!("there is no raw tracepoint {name}"));
     let by_types = options.mechanism == Mechanism::TpBtf;
-    let id = if by_types { support::tracepoint_id(types.get()?, name).ok_or_else(missing)? } else { 0 };
+    let id = if by_types { *types.get(name).ok_or_else(missing)? } else { 0 };
     let program = programs.get(template, role, Kin::of(options.mechanism, id), slot)?;
     let c_name = CString::new(name).map_err(|_| missing())?;
     let name_or_null = if by_types { std::ptr::null() } else { c_name.as_ptr() };
@@ -387,15 +403,15 @@ fn on_tracepoint(
 fn trampoline(
     template: &Template,
     programs: &mut Programs,
-    types: &mut Types,
+    types: &Ids,
     options: &Options,
     point: &Point,
 ) -> Result<Attached> {
     let Place::Kernel { function, offset: 0 } = &point.place else { return Err(misplaced(options, point)) };
-    let id = support::function_id(types.get()?, function).ok_or_else(|| {
+    let id = types.get(function).ok_or_else(|| {
         Error::new(Kind::NotFound, format!("{function}: the kernel's types have no such function"))
     })?;
-    let kin = Kin::of(options.mechanism, id);
+    let kin = Kin::of(options.mechanism, *id);
     let program = programs.get(template, role(options), kin, point.slot)?;
     let link = link(program, kin.attach, &support::options()).map_err(|error| failed(&point.place, error))?;
     Ok(Attached { link: Some(link), event: None, points: vec![point.clone()] })

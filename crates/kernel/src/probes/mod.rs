@@ -187,12 +187,22 @@ impl Group {
             let what = format!("slot {} of {}", point.slot, self.options.slots);
             return Err(Error::new(Kind::Usage, what));
         }
-        if points.is_empty() {
-            return Ok(());
+        if let Some(point) = points.iter().find(|point| {
+            matches!(point.place, Place::Syscall { .. })
+                && self.points().any(|other| other.place == point.place)
+        }) {
+            let what = format!("{}: asked for twice", links::describe(&point.place));
+            return Err(Error::new(Kind::Usage, what));
         }
-        match links::attach(&self.template, &mut self.programs, &self.options, points) {
+        match links::attach(&self.template, &mut self.programs, &self.options, &self.attached, points) {
             Ok(attached) => {
-                self.attached.extend(attached);
+                for new in attached {
+                    // System calls that a dispatcher serves which runs already.
+                    match self.attached.iter_mut().find(|old| new.link.is_none() && old.dispatches(&new)) {
+                        Some(old) => old.points.extend(new.points),
+                        None => self.attached.push(new),
+                    }
+                }
                 Ok(())
             }
             Err(error) => {
@@ -200,6 +210,10 @@ impl Group {
                 Err(error)
             }
         }
+    }
+
+    fn points(&self) -> impl Iterator<Item = &Point> {
+        self.attached.iter().flat_map(|attached| &attached.points)
     }
 
     /// From the moment that this returns no program runs any more; takes milliseconds for every mechanism. What the kernel keeps of single perf
@@ -232,6 +246,7 @@ impl Group {
                 std::mem::take(&mut attached.points).into_iter().partition(|point| point.slot == slot);
             let dispatched = gone.iter().any(|point| matches!(point.place, Place::Syscall { .. }));
             links::forget(&self.template, &self.options, &gone)?;
+            // A dispatcher has been told already; where nothing is left to dispatch it goes.
             if gone.is_empty() || (dispatched && !kept.is_empty()) {
                 attached.points = kept;
                 self.attached.push(attached);
@@ -239,8 +254,7 @@ impl Group {
             }
             drop(attached);
             if !kept.is_empty() {
-                let again = links::attach(&self.template, &mut self.programs, &self.options, &kept)?;
-                self.attached.extend(again);
+                self.attach(&kept)?;
             }
         }
         Ok(())

@@ -267,12 +267,3 @@ pub(super) fn load(name: &str, instructions: &[libbpf_sys::bpf_insn], kin: Kin) 
     // The verifier refuses with EACCES, too.
     Err(if lines.is_empty() { refused } else { refused.with_kind(Kind::Other) })
 }
-
-/// Number of a type of this kind (`BTF_KIND_*`) in the kernel's types.
-pub(super) fn btf_id(btf: &libbpf_rs::btf::Btf<'_>, name: &str, kind: u32) -> Option<u32> {
-    let name = std::ffi::CString::new(name).ok()?;
-    // SAFETY: the types are alive and the name NUL-terminated.
-    let id =
-        unsafe { libbpf_sys::btf__find_by_name_kind(btf.as_libbpf_object().as_ptr(), name.as_ptr(), kind) };
-    u32::try_from(id).ok()
-}
