@@ -2,7 +2,7 @@
 //!
 //! From the first byte on, a handful of instructions is looked at. An instruction is passed only if a probe behind it sees what a probe before
 //! it would have seen: the same number of times, with the same arguments. So it may not branch, not write a register that carries an argument,
-//! not read or write memory that an argument leads to (a fault would come before the probe), and nothing may jump to behind it.
+//! not write memory outside of the function's own frame, and nothing may jump to behind it.
 
 use crate::capabilities::Nop5;
 use crate::instruction::{self, Decoded, Refusal};
@@ -50,6 +50,8 @@ pub(crate) struct Candidate {
     pub passed: String,
     /// Bytes that the stack pointer is lower than at the first byte.
     pub stack_lower: u64,
+    /// Whether memory is read before that an argument leads to: a call that faults there is not seen.
+    pub after_read: bool,
 }
 
 /// What the first instructions offer.
@@ -75,14 +77,7 @@ pub(crate) fn offer(code: &Code<'_>, needs: Needs) -> Offer {
         return offer;
     }
     let mut decoder = Decoder::with_ip(64, code.bytes, code.address, DecoderOptions::NONE);
-    let mut walk = Walk {
-        go: code.go,
-        needs,
-        lowered: 0,
-        frame: None,
-        red_zone: false,
-        factory: InstructionInfoFactory::new(),
-    };
+    let mut walk = Walk::new(code.go, needs);
     let mut passed: Vec<String> = Vec::new();
     for _ in 0..HANDFUL {
         let at = decoder.position();
@@ -105,6 +100,7 @@ pub(crate) fn offer(code: &Code<'_>, needs: Needs) -> Offer {
                     class: here.class,
                     passed: passed.join(", "),
                     stack_lower: walk.lowered,
+                    after_read: walk.read,
                 });
                 if cheap(here.class) {
                     return offer;
@@ -135,10 +131,19 @@ struct Walk {
     frame: Option<u64>,
     /// Something was written below the stack pointer.
     red_zone: bool,
+    /// Memory was read that may not be there.
+    read: bool,
+    /// rax was overwritten before it was read: it carries nothing.
+    rax_free: bool,
     factory: InstructionInfoFactory,
 }
 
 impl Walk {
+    fn new(go: bool, needs: Needs) -> Walk {
+        let factory = InstructionInfoFactory::new();
+        Walk { go, needs, lowered: 0, frame: None, red_zone: false, read: false, rax_free: false, factory }
+    }
+
     /// Passes an instruction, or says why it may not be passed.
     fn pass(&mut self, instruction: &X86) -> Result<(), String> {
         use Mnemonic::*;
@@ -225,12 +230,15 @@ impl Walk {
                     ));
                 }
                 // al counts the vector arguments of a variadic function; one that overwrites rax before it was read takes none.
-                let rax_read = info
-                    .used_registers()
-                    .iter()
-                    .any(|used| used.register().full_register() == Register::RAX && read(used.access()));
-                if register == Register::RAX && !self.go && (used.register().size() < 4 || rax_read) {
-                    return Err("writes a part of rax, which may carry an argument".to_owned());
+                if register == Register::RAX && !self.go && !self.rax_free {
+                    let rax_read = info
+                        .used_registers()
+                        .iter()
+                        .any(|used| used.register().full_register() == Register::RAX && read(used.access()));
+                    if used.register().size() < 4 || rax_read {
+                        return Err("writes a part of rax, which may carry an argument".to_owned());
+                    }
+                    self.rax_free = true;
                 }
             }
         }
@@ -272,12 +280,9 @@ impl Walk {
                     Some(place) if place + size <= 0 => self.red_zone |= place < -(self.lowered as i64),
                     _ => return Err("writes memory outside of the function's own frame".to_owned()),
                 }
-            } else if place.is_none()
-                && !always_readable(memory.base(), memory.index(), memory.segment(), self.go)
-            {
-                return Err(
-                    "reads memory that may not be there: the probe would miss calls that fault".to_owned()
-                );
+            } else {
+                self.read |= place.is_none()
+                    && !always_readable(memory.base(), memory.index(), memory.segment(), self.go);
             }
         }
         let sets_frame = instruction.mnemonic() == Mov && instruction.op0_register() == Register::RBP;
@@ -484,14 +489,7 @@ pub(crate) fn uses_red_zone(code: &Code<'_>) -> bool {
 /// first byte.
 pub(crate) fn still_at_entry(code: &Code<'_>, offset: u64) -> bool {
     let needs = Needs { arguments: false, return_address: true };
-    let mut walk = Walk {
-        go: code.go,
-        needs,
-        lowered: 0,
-        frame: None,
-        red_zone: false,
-        factory: InstructionInfoFactory::new(),
-    };
+    let mut walk = Walk::new(code.go, needs);
     let mut decoder = Decoder::with_ip(64, code.bytes, code.address, DecoderOptions::NONE);
     while (decoder.position() as u64) < offset {
         if !decoder.can_decode() || walk.pass(&decoder.decode()).is_err() || walk.red_zone {

@@ -2,6 +2,7 @@
 //!
 //! - [`Spec`]: the syntax of probes, bpftrace's
 //! - [`resolve`]: from specs to [`Site`]s. What the kernel can do comes in as [`Capabilities`]
+//! - [`list`]: what there is to probe
 //! - [`elf`], [`usdt`], [`btf`], [`System`]: what files and the kernel say about themselves; foreign bytes, never trusted
 //! - [`instruction`]: what stands under a uprobe, and what the kernel makes of it
 //! - [`leave`]: where calls of a function end
@@ -21,6 +22,7 @@ mod glob;
 pub mod instruction;
 mod kernel;
 pub mod leave;
+mod list;
 mod near;
 mod place;
 mod resolve;
@@ -33,6 +35,7 @@ mod user;
 
 pub use capabilities::{Capabilities, Nop5};
 pub use error::{Error, Kind, Result};
+pub use list::{list, list_on};
 pub use place::{Every, Place, Site};
 pub use resolve::{Options, resolve, resolve_on};
 pub use spec::{At, Spec};

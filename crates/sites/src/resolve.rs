@@ -42,37 +42,28 @@ pub fn resolve(specs: &[Spec], options: &Options) -> Result<Vec<Site>> {
 /// # Errors
 /// As [`resolve`].
 pub fn resolve_on(system: &System, specs: &[Spec], options: &Options) -> Result<Vec<Site>> {
-    let mut sites: Vec<Site> = Vec::new();
+    // Each with the number of its spec. All of one file are resolved together: the file is read once.
+    let mut sites: Vec<(usize, Site)> = user::resolve(system, specs, options)?;
     for (number, spec) in specs.iter().enumerate() {
-        let user = matches!(spec, Spec::Uprobe { .. } | Spec::Usdt { .. });
-        if user {
-            // All of one run are resolved together: a file is read once.
-            let before =
-                specs[..number].iter().any(|spec| matches!(spec, Spec::Uprobe { .. } | Spec::Usdt { .. }));
-            if !before {
-                user::resolve(system, specs, options, &mut sites)?;
-            }
-            continue;
-        }
         let room = options.limit.saturating_sub(sites.len());
-        match spec {
-            Spec::Perf { hardware, event, count } => {
-                sites.push(perf(spec, *hardware, event, *count, options)?)
-            }
+        let more = match spec {
+            Spec::Uprobe { .. } | Spec::Usdt { .. } => continue,
+            Spec::Perf { hardware, event, count } => vec![perf(spec, *hardware, event, *count, options)?],
             Spec::Timer { one_cpu, every } => {
                 need(options, Mechanism::PerfEvent, spec)?;
                 let (type_, config) = (events::SOFTWARE, events::CPU_CLOCK);
-                sites.push(plain(
-                    spec.to_string(),
-                    Mechanism::PerfEvent,
-                    Place::Perf { type_, config, every: *every, one_cpu: *one_cpu },
-                ));
+                let place = Place::Perf { type_, config, every: *every, one_cpu: *one_cpu };
+                vec![plain(spec.to_string(), Mechanism::PerfEvent, place)]
             }
-            _ => sites.extend(kernel::resolve(system, spec, options, room)?),
-        }
+            _ => kernel::resolve(system, spec, options, room)?,
+        };
+        sites.extend(more.into_iter().map(|site| (number, site)));
     }
+    sites.sort_by_key(|(number, _)| *number);
     let mut seen = std::collections::HashSet::new();
-    sites.retain(|site| seen.insert((site.mechanism, site.place.clone())));
+    let sites: Vec<Site> = sites.into_iter().map(|(_, site)| site).collect();
+    let sites: Vec<Site> =
+        sites.into_iter().filter(|site| seen.insert((site.mechanism, site.place.clone()))).collect();
     if sites.len() > options.limit {
         return Err(too_many("these probes", sites.len(), options));
     }

@@ -18,6 +18,7 @@ use lightfoot_model::{Instruction, Mechanism};
 use lightfoot_unwind::ReadAt;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Where distributions put the symbols that they strip off.
@@ -41,6 +42,8 @@ pub(crate) struct Object {
     pub found: Found,
     pub elf: Elf,
     pub data: Bytes,
+    /// Where the code of Go is, if there is any.
+    go: Option<Range<u64>>,
 }
 
 impl Object {
@@ -58,7 +61,8 @@ impl Object {
         {
             elf = whole;
         }
-        Ok(Object { found: found.clone(), elf, data })
+        let go = go_code(&elf);
+        Ok(Object { found: found.clone(), elf, data, go })
     }
 }
 
@@ -72,6 +76,8 @@ fn debug_file(system: &System, id: &[u8]) -> Option<Bytes> {
 
 /// A place that was asked for, before the cheapest one with its meaning is looked for.
 struct Asked {
+    /// Number of the spec.
+    spec: usize,
     name: String,
     object: usize,
     /// Address of the function, and its end.
@@ -85,17 +91,12 @@ struct Asked {
     warnings: Vec<String>,
 }
 
-/// The sites of all user probes among `specs`.
-pub(crate) fn resolve(
-    system: &System,
-    specs: &[Spec],
-    options: &Options,
-    sites: &mut Vec<Site>,
-) -> Result<()> {
+/// The sites of all user probes among `specs`, each with the number of its spec.
+pub(crate) fn resolve(system: &System, specs: &[Spec], options: &Options) -> Result<Vec<(usize, Site)>> {
     let mut objects: Vec<Object> = Vec::new();
     let mut by_file: HashMap<(u64, u64), usize> = HashMap::new();
     let mut all: Vec<Asked> = Vec::new();
-    for spec in specs {
+    for (index, spec) in specs.iter().enumerate() {
         let (Spec::Uprobe { file, .. } | Spec::Usdt { file, .. }) = spec else { continue };
         let files = files::find(system, file, options.pid)?;
         let before = all.len();
@@ -117,10 +118,10 @@ pub(crate) fn resolve(
                 },
             };
             match asked(spec, &objects[object], object) {
-                Ok(more) => all.extend(more),
+                Ok(more) => all.extend(more.into_iter().map(|asked| Asked { spec: index, ..asked })),
                 Err(error) => drop(first_error.get_or_insert(error)),
             }
-            if all.len() + sites.len() > options.limit {
+            if all.len() > options.limit {
                 return Err(too_many(&spec.to_string(), all.len() - before, options));
             }
         }
@@ -131,11 +132,12 @@ pub(crate) fn resolve(
             );
         }
     }
+    let mut sites = Vec::new();
     for (number, object) in objects.iter().enumerate() {
         let asked: Vec<&Asked> = all.iter().filter(|asked| asked.object == number).collect();
-        place(object, &asked, options, sites)?;
+        place(object, &asked, options, &mut sites)?;
     }
-    Ok(())
+    Ok(sites)
 }
 
 /// What a spec asks for in one file.
@@ -153,6 +155,7 @@ fn asked(spec: &Spec, object: &Object, number: usize) -> Result<Vec<Asked>> {
                     let plus = if *offset == 0 { String::new() } else { format!("+{offset}") };
                     let (start, end) = (function.address, object.elf.end(function));
                     let mut asked = Asked {
+                        spec: 0,
                         name: format!("{kind}:{}:{shown}{plus}", object.found.shown),
                         object: number,
                         start,
@@ -200,6 +203,7 @@ fn at_address(spec: &Spec, object: &Object, number: usize, address: u64) -> Resu
         Error::new(Kind::Offset, message)
     })?;
     Ok(Asked {
+        spec: 0,
         name: spec.to_string(),
         object: number,
         start,
@@ -265,6 +269,7 @@ fn usdt_places(
         let (start, end) = bounds(object, note.address).unwrap_or((note.address, note.address));
         let offset = note.address - start;
         all.push(Asked {
+            spec: 0,
             name: full,
             object: number,
             start,
@@ -373,7 +378,7 @@ fn no_function(spec: &Spec, object: &Object, name: &str) -> Error {
 }
 
 /// Chooses the places in one file.
-fn place(object: &Object, asked: &[&Asked], options: &Options, sites: &mut Vec<Site>) -> Result<()> {
+fn place(object: &Object, asked: &[&Asked], options: &Options, sites: &mut Vec<(usize, Site)>) -> Result<()> {
     let codes: Vec<Vec<u8>> = asked.iter().map(|asked| bytes_of(object, asked)).collect();
     let mut offers: Vec<Option<Offer>> = Vec::new();
     for (asked, bytes) in asked.iter().zip(&codes) {
@@ -388,14 +393,14 @@ fn place(object: &Object, asked: &[&Asked], options: &Options, sites: &mut Vec<S
     let before = sites.len();
     for ((asked, bytes), offer) in asked.iter().zip(&codes).zip(offers) {
         match chosen(object, asked, bytes, offer, options) {
-            Ok(more) => sites.extend(more),
+            Ok(more) => sites.extend(more.into_iter().map(|site| (asked.spec, site))),
             // Of many functions those that cannot be probed are left out, and it is said.
             Err(error) if codes.len() > 1 && matches!(error.kind(), Kind::Refused) => refused.push(error),
             Err(error) => return Err(error),
         }
     }
     match (refused.first(), sites.get_mut(before)) {
-        (Some(first), Some(site)) => {
+        (Some(first), Some((_, site))) => {
             site.warnings.push(format!(
                 "{} functions of {} are left out, the first because {first}",
                 refused.len(),
@@ -429,19 +434,16 @@ fn code<'a>(object: &Object, asked: &Asked, bytes: &'a [u8], options: &Options) 
     })
 }
 
-/// Whether the function at this address is Go's: in a file of Go all between `runtime.text` and `runtime.etext`.
+/// Whether the function at this address is Go's.
 fn is_go(object: &Object, address: u64) -> bool {
-    let elf = &object.elf;
-    if !elf.go {
-        return false;
-    }
-    let of = |name: &str| {
-        elf.functions().iter().find(|function| elf.name(function) == name).map(|function| function.address)
-    };
-    match (of("runtime.text"), of("runtime.etext")) {
-        (Some(start), Some(end)) => (start..end).contains(&address),
-        _ => true,
-    }
+    object.go.as_ref().is_some_and(|go| go.contains(&address))
+}
+
+/// Where the code of Go is: in a file of Go all between `runtime.text` and `runtime.etext`, or everything.
+fn go_code(elf: &Elf) -> Option<Range<u64>> {
+    let of =
+        |name: &str| elf.functions().iter().find(|function| elf.name(function) == name).map(|f| f.address);
+    elf.go.then(|| of("runtime.text").zip(of("runtime.etext")).map_or(0..u64::MAX, |(start, end)| start..end))
 }
 
 fn offer(object: &Object, asked: &Asked, bytes: &[u8], options: &Options) -> Result<Offer> {
@@ -594,6 +596,9 @@ fn chosen(
                 if better.stack_lower > 0 {
                     let lower = better.stack_lower;
                     choices.push(format!("the stack pointer is {lower} bytes lower there: arguments on the stack are {lower} bytes further from it"));
+                }
+                if better.after_read {
+                    choices.push("memory that an argument leads to is read before: a call that faults there is not seen".to_owned());
                 }
                 offset = better.offset;
                 here = classify(offset);
