@@ -337,7 +337,8 @@ pub(crate) struct Targets {
     pub unknown: Option<String>,
 }
 
-/// The branches of a function, and its jump tables: `read` gives bytes of the file by address. `above`: only targets above this offset count.
+/// The branches of a function, and its jump tables: `read` gives bytes of the file by address, as many
+/// as there are. `above`: only targets above this offset count.
 pub(crate) fn targets(code: &Code<'_>, above: u64, read: &dyn Fn(u64, u64) -> Option<Vec<u8>>) -> Targets {
     let mut targets = Targets { lowest: u64::MAX, unknown: None };
     let mut note = |address: u64| {
@@ -377,7 +378,7 @@ pub(crate) fn targets(code: &Code<'_>, above: u64, read: &dyn Fn(u64, u64) -> Op
                 {
                     // jmp *table(,%rax,8): addresses.
                     let table = instruction.memory_displacement64();
-                    if let Some(bytes) = read_table(read, table, 8) {
+                    if let Some(bytes) = read(table, TABLE_ENTRIES * 8) {
                         let entries = bytes
                             .chunks_exact(8)
                             .map(|entry| u64::from_le_bytes(entry.try_into().unwrap_or_default()));
@@ -402,7 +403,7 @@ pub(crate) fn targets(code: &Code<'_>, above: u64, read: &dyn Fn(u64, u64) -> Op
     if let Some(at) = indirect {
         for table in tables {
             // Distances from the table's start.
-            let Some(bytes) = read_table(read, table, 4) else { continue };
+            let Some(bytes) = read(table, TABLE_ENTRIES * 4) else { continue };
             let entries =
                 bytes.chunks_exact(4).map(|entry| i32::from_le_bytes(entry.try_into().unwrap_or_default()));
             let entries = entries.map(|entry| table.wrapping_add_signed(i64::from(entry)));
@@ -438,11 +439,6 @@ pub(crate) fn branches(code: &Code<'_>) -> Vec<u64> {
         }
     }
     targets
-}
-
-/// As much of a table as there is.
-fn read_table(read: &dyn Fn(u64, u64) -> Option<Vec<u8>>, address: u64, entry: u64) -> Option<Vec<u8>> {
-    [TABLE_ENTRIES, 64, 8, 1].iter().find_map(|count| read(address, count * entry))
 }
 
 /// Offsets of a function's return instructions.
@@ -498,3 +494,7 @@ pub(crate) fn still_at_entry(code: &Code<'_>, offset: u64) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+#[path = "choose_tests.rs"]
+mod tests;

@@ -85,7 +85,7 @@ mod tests {
     fn slips_come_first_then_longer_names() {
         let near = |wanted| nearest(wanted, NAMES.into_iter(), 3);
         assert_eq!(near("maloc"), ["malloc"]);
-        assert_eq!(near("mlaloc"), ["malloc"]);
+        assert_eq!(near("mlaloc"), ["malloc", "calloc"]);
         assert_eq!(near("malloc"), ["malloc", "calloc", "realloc"]);
         assert_eq!(near("ssl_read"), ["SSL_read", "SSL_read_ex"]);
         assert_eq!(near("usable"), ["malloc_usable_size"]);

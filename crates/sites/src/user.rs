@@ -413,6 +413,12 @@ fn place(object: &Object, asked: &[&Asked], options: &Options, sites: &mut Vec<(
     Ok(())
 }
 
+/// Up to `length` bytes at an address.
+fn data_at(object: &Object, address: u64, length: u64) -> Option<Vec<u8>> {
+    let offset = object.elf.data_offset_of(address)?;
+    read(&object.data, offset, length.min(object.data.len().saturating_sub(offset)))
+}
+
 /// The function's code; of one whose end is not known, one instruction at the place.
 fn bytes_of(object: &Object, asked: &Asked) -> Vec<u8> {
     let Some(offset) = object.elf.offset_of(asked.start) else { return Vec::new() };
@@ -476,7 +482,7 @@ fn bound_by_jumps(
     options: &Options,
     offers: &mut [Option<Offer>],
 ) {
-    let data = |address: u64, length: u64| read(&object.data, object.elf.data_offset_of(address)?, length);
+    let data = |address: u64, length: u64| data_at(object, address, length);
     let mut windows: Vec<Window> = Vec::new();
     for ((asked, bytes), offer) in asked.iter().zip(codes).zip(offers.iter_mut()) {
         let Some(offer) = offer.as_mut().filter(|offer| !offer.candidates.is_empty()) else { continue };
@@ -617,8 +623,7 @@ fn chosen(
     {
         let harm = "this kernel replaces a five-byte nop by a call, which would destroy what the function keeps below its stack pointer";
         let behind = offset + here.length as u64;
-        let data =
-            |address: u64, length: u64| read(&object.data, object.elf.data_offset_of(address)?, length);
+        let data = |address: u64, length: u64| data_at(object, address, length);
         let known = asked.end > asked.start + behind && asked.usdt.is_some() && !options.naive;
         let targets = choose::targets(&code, offset, &data);
         match classify(behind) {
