@@ -151,6 +151,18 @@ pub fn getppid(calls: u64) {
     }
 }
 
+/// Gives the calling thread so many times the name that it has: each passes the tracepoint `task:task_rename`.
+pub fn rename(calls: u64) {
+    let mut name = [0u8; 16];
+    // SAFETY: the kernel writes 16 bytes at most, a NUL among them, and reads as many.
+    unsafe {
+        libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
+        for _ in 0..calls {
+            libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+        }
+    }
+}
+
 /// Offset in its file of the byte at `address`, from lines like `55d0c0a00000-55d0c0b00000 r-xp 00010000 fe:00 1234  /bin/x`.
 fn file_offset(maps: &str, address: u64) -> Option<u64> {
     maps.lines().find_map(|line| {
