@@ -70,13 +70,11 @@ fn functions(system: &System, spec: &Spec, options: &Options, wanted: Wanted<'_>
         return Err(Error::not_found(format!("{spec}: {what}{}", did_you_mean(&near))));
     }
     let (mechanism, why) = function_mechanism(system, spec, options, &wanted, names.len(), times)?;
-    let known_to_btf: Option<BTreeSet<&str>> = matches!(mechanism, Mechanism::Fentry | Mechanism::Fexit)
-        .then(|| {
-            system.btf().map(|btf| {
-                btf.functions().map(|(_, name)| name).filter(|name| names.contains(*name)).collect()
-            })
-        })
-        .flatten();
+    let trampoline = matches!(mechanism, Mechanism::Fentry | Mechanism::Fexit);
+    let known_to_btf: Option<BTreeSet<&str>> = trampoline.then(|| {
+        let described = system.btf().into_iter().flat_map(|btf| btf.functions().map(|(_, name)| name));
+        described.filter(|name| names.contains(*name)).collect()
+    });
     let mut left_out = 0;
     let mut sites = Vec::new();
     for name in &names {

@@ -136,10 +136,11 @@ impl Spec {
     /// As [`Spec::parse_list`].
     pub fn parse(text: &str) -> Result<Spec> {
         let text = text.trim();
+        if text.is_empty() {
+            return Err(Error::usage("an empty probe; for example uprobe:/bin/bash:readline"));
+        }
         let parts = fields(text)?;
-        let (kind, rest) = parts
-            .split_first()
-            .ok_or_else(|| Error::usage("an empty probe; for example uprobe:/bin/bash:readline"))?;
+        let Some((kind, rest)) = parts.split_first() else { return Err(unknown_kind(text, "")) };
         let full = kind_named(kind).ok_or_else(|| unknown_kind(text, kind))?;
         let wrong = |form: &str| Error::usage(format!("{text}: a {full} is written {form}"));
         if rest.is_empty() || rest.iter().any(|part| part.trim().is_empty() && !full.starts_with('u')) {

@@ -86,6 +86,8 @@ struct Asked {
     /// Bytes from its start.
     offset: u64,
     returns: bool,
+    /// An address was given: that instruction is meant.
+    literal: bool,
     /// Of a USDT probe: its semaphore as an offset in the file. `Some(None)`: it has none.
     usdt: Option<Option<u64>>,
     warnings: Vec<String>,
@@ -162,6 +164,7 @@ fn asked(spec: &Spec, object: &Object, number: usize) -> Result<Vec<Asked>> {
                         end,
                         offset: *offset,
                         returns: *returns,
+                        literal: false,
                         usdt: None,
                         warnings: Vec::new(),
                     };
@@ -210,6 +213,7 @@ fn at_address(spec: &Spec, object: &Object, number: usize, address: u64) -> Resu
         end,
         offset: address - start,
         returns: false,
+        literal: true,
         usdt: None,
         warnings: Vec::new(),
     })
@@ -276,6 +280,7 @@ fn usdt_places(
             end,
             offset,
             returns: false,
+            literal: false,
             usdt: Some(semaphore),
             warnings,
         });
@@ -319,10 +324,9 @@ pub(crate) fn functions<'a>(object: &'a Object, name: &str, demangled: bool) -> 
     }
     if by_address.is_empty() {
         // Most symbols cannot be it: they do not contain its last part.
-        let part = name
-            .split(|c: char| !(c.is_alphanumeric() || c == '_'))
-            .filter(|part| !part.is_empty())
-            .max_by_key(|part| part.len());
+        let plain = name.split(['<', '(']).next().unwrap_or_default();
+        let words = plain.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
+        let part = words.max_by_key(|word| word.len());
         let mut add = |shown: String, function: &'a Function| {
             by_address.entry(function.address).or_insert((shown, function));
         };
@@ -383,6 +387,7 @@ fn place(object: &Object, asked: &[&Asked], options: &Options, sites: &mut Vec<(
     let mut offers: Vec<Option<Offer>> = Vec::new();
     for (asked, bytes) in asked.iter().zip(&codes) {
         let movable = !options.naive
+            && !asked.literal
             && asked.offset == 0
             && asked.usdt.is_none()
             && !(asked.returns && is_go(object, asked.start));
@@ -590,14 +595,15 @@ fn chosen(
     if let Some(offer) = &offer {
         match offer.candidates.first() {
             Some(better) => {
+                let why = match offer.first {
+                    Err(why) => format!("at the first byte {why}"),
+                    Ok(_) => {
+                        format!("{} at the first byte would be single-stepped", first_word(&better.passed))
+                    }
+                };
+                let (at, class, passed) = (better.offset, better.class.name(), &better.passed);
                 choices.push(format!(
-                    "at +{}, not at the first byte: {} {}, {} there is {}; what is passed ({}) changes nothing that the probe sees",
-                    better.offset,
-                    first_word(&better.passed),
-                    if offer.first.is_err() { "takes no probe" } else { "would be single-stepped" },
-                    better.class.name(),
-                    if better.class == Instruction::SingleStepped { "single-stepped" } else { "cheaper" },
-                    better.passed,
+                    "at +{at} ({class}): {why}; passing {passed} changes nothing that the probe sees"
                 ));
                 if better.stack_lower > 0 {
                     let lower = better.stack_lower;
