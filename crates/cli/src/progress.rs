@@ -43,6 +43,13 @@ impl Line {
         write!(stderr.lock(), "\r{line}\x1b[K").ok();
     }
 
+    /// Shows how far something has come, if the line is due.
+    pub fn step(&mut self, what: &str) {
+        if self.last.is_none_or(|last| last.elapsed() >= EVERY) {
+            self.say(what);
+        }
+    }
+
     /// Shows a word about what goes on after sampling.
     pub fn say(&mut self, what: &str) {
         if self.terminal {

@@ -32,8 +32,8 @@ pub trait Rig {
     /// Repeats an operation so many times on so many threads at once.
     fn block(&mut self, operation: Operation, threads: u32, times: u64) -> Block;
 
-    /// Repeats the operation so many times on one thread while the kernel keeps statistics of the probe's program. `None` if it keeps none.
-    fn claim(&mut self, probe: &Self::Probe, rung: &Rung, times: u64) -> Option<Claim>;
+    /// Repeats the operation at least so many times on one thread while the kernel keeps statistics of the probe's program. `None` if it keeps none.
+    fn claim(&mut self, probe: &Self::Probe, times: u64) -> Option<Claim>;
 
     /// Time since some start.
     fn now(&self) -> Duration;
@@ -232,7 +232,7 @@ fn visit<R: Rig>(rig: &mut R, base: &mut Base<'_>, measured: &mut Measured) {
     }
     let times = times_for(pace, rung.threads, ns);
     let probed = fastest(rig, &rung, times, pace.blocks, measured);
-    measured.claims.extend(rig.claim(&probe, &rung, times));
+    measured.claims.extend(rig.claim(&probe, times));
     rig.detach(probe);
     let after = fastest(rig, &rung, base_times, half, measured);
 
@@ -324,7 +324,9 @@ mod tests {
                 Operation::Work => 1_000.0,
             };
             match (&self.attached, operation) {
-                (Some(rung), Operation::Work) => ns += ns * price(rung) / (TIMER_PERIOD_NS as f64 - price(rung)),
+                (Some(rung), Operation::Work) => {
+                    ns += ns * price(rung) / (TIMER_PERIOD_NS as f64 - price(rung))
+                }
                 (Some(rung), _) => ns += price(rung),
                 (None, _) => {}
             }
@@ -336,7 +338,7 @@ mod tests {
             Block { ns, together: threads == 1 || self.random.below(2) == 0 }
         }
 
-        fn claim(&mut self, _: &Rung, rung: &Rung, _: u64) -> Option<Claim> {
+        fn claim(&mut self, rung: &Rung, _: u64) -> Option<Claim> {
             Some(Claim { ns_per_run: price(rung) - 40.0, runs: 1.0 })
         }
 
@@ -408,8 +410,11 @@ mod tests {
 
     #[test]
     fn timers_are_shared_out_to_their_firings() {
-        let selection =
-            Selection { mechanisms: vec![Mechanism::PerfEvent], programs: vec![Body::Empty], ..Selection::default() };
+        let selection = Selection {
+            mechanisms: vec![Mechanism::PerfEvent],
+            programs: vec![Body::Empty],
+            ..Selection::default()
+        };
         let rungs = ladder(&selection);
         let pace = Pace { rounds: 9, ..Pace::figures(Duration::from_secs(3_600)) };
         let all = climb(&mut simulation(), &rungs, &pace, 1, |_| true);

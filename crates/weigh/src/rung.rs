@@ -44,21 +44,13 @@ pub struct Rung {
 /// Programs that every kind of probe is weighed with: those of the published tables.
 pub const PROGRAMS: [Body; 3] = [Body::Empty, Body::Simple, Body::Complex];
 /// Further programs, weighed on one kind of kernel probe and one of user probe.
-const FURTHER: [Body; 6] = [
-    Body::Filter,
-    Body::PerCpuCounter,
-    Body::SharedCounter,
-    Body::Event,
-    Body::UserStack,
-    Body::KernelStack,
-];
+const FURTHER: [Body; 6] =
+    [Body::Filter, Body::PerCpuCounter, Body::SharedCounter, Body::Event, Body::UserStack, Body::KernelStack];
 /// Programs that show what two threads do to each other.
 const CONTENDED: [Body; 4] = [Body::Empty, Body::PerCpuCounter, Body::SharedCounter, Body::Simple];
 /// Where the further programs run.
-const FURTHER_AT: [(Mechanism, Site); 2] = [
-    (Mechanism::RawTracepoint, Site::SysEnter),
-    (Mechanism::UprobeMulti, Site::Function(Instruction::Push)),
-];
+const FURTHER_AT: [(Mechanism, Site); 2] =
+    [(Mechanism::RawTracepoint, Site::SysEnter), (Mechanism::UprobeMulti, Site::Function(Instruction::Push))];
 
 /// What to weigh; empty lists stand for the usual.
 #[derive(Clone, Default, Debug)]
@@ -106,7 +98,9 @@ impl Site {
             Uprobe | UprobeMulti => Instruction::ALL.map(Site::Function).to_vec(),
             // What is at the entry decides here, too, but the classes differ as they do there.
             Uretprobe | UretprobeMulti | UprobeSession => {
-                [Instruction::Nop5, Instruction::Push, Instruction::SingleStepped].map(Site::Function).to_vec()
+                [Instruction::Nop5, Instruction::Push, Instruction::SingleStepped]
+                    .map(Site::Function)
+                    .to_vec()
             }
             PerfEvent => vec![Site::Timer],
         }
