@@ -3,6 +3,7 @@
 //! A bench prints the machine, then a table in markdown. It never asserts: a number outside its reach is marked, not an error.
 
 mod accuracy;
+mod attach;
 mod clocks;
 mod corpus;
 mod farm;
@@ -13,6 +14,7 @@ mod meter;
 mod offcpu;
 mod ordinary;
 mod samplecost;
+mod sites;
 mod storms;
 mod table;
 mod tool;
@@ -59,6 +61,10 @@ enum Name {
     Clocks,
     /// Time off the CPU: sums and cost.
     Offcpu,
+    /// Attaching and detaching 1,000 probes of each kind.
+    Attach,
+    /// A uprobe at the first byte against lightfoot's site.
+    Sites,
     /// All of them.
     All,
 }
@@ -86,7 +92,7 @@ fn main() -> Result<()> {
     let wanted = |name: Name| args.names.contains(&name) || args.names.contains(&Name::All);
     println!("{}\n", machine::describe(length.quick));
     type Bench = fn(Length) -> Result<()>;
-    let benches: [(Name, Bench); 12] = [
+    let benches: [(Name, Bench); 14] = [
         (Name::Accuracy, accuracy::run),
         (Name::Transfer, transfer::run),
         (Name::Bpf, samplecost::run),
@@ -99,6 +105,8 @@ fn main() -> Result<()> {
         (Name::Storms, storms::run),
         (Name::Clocks, clocks::run),
         (Name::Offcpu, offcpu::run),
+        (Name::Attach, attach::run),
+        (Name::Sites, sites::run),
     ];
     for (name, bench) in benches {
         if wanted(name) {

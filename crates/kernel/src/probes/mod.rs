@@ -5,6 +5,7 @@
 
 mod abi;
 mod links;
+mod nop5;
 mod program;
 mod ring;
 mod statistics;
@@ -27,6 +28,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub use abi::Event;
+pub use nop5::capabilities;
 pub use statistics::Statistics;
 
 /// Bytes of the ring that carries alarms: `alarms` in `bpf/probes.bpf.c`.
