@@ -168,11 +168,8 @@ impl Template {
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Loads the program of a role. `slot` is written into it: the one that it counts in unless attachments have cookies.
-    ///
-    /// # Errors
-    /// What the verifier said; [`Kind::Unsupported`] where the kernel refuses the type although nothing is missing.
-    pub fn load(&self, role: Role, kin: Kin, slot: u32) -> Result<OwnedFd> {
+    /// The program of a role, ready to be loaded.
+    pub fn program(&self, role: Role) -> Result<Program> {
         let role = match role {
             Role::On => "on",
             Role::Enter => "enter",
@@ -182,14 +179,30 @@ impl Template {
         let name = format!("{role}_{}", self.body.name());
         let missing = || Error::new(Kind::Other, format!("the probes' BPF object has no program {name}"));
         let program = self.object.progs().find(|program| *program.name() == *name).ok_or_else(missing)?;
-        let mut instructions = program.insns().to_vec();
+        Ok(Program { name: format!("lf_{name}"), instructions: program.insns().to_vec() })
+    }
+}
+
+/// Instructions with the maps' descriptors in them.
+pub(super) struct Program {
+    name: String,
+    instructions: Vec<libbpf_sys::bpf_insn>,
+}
+
+impl Program {
+    /// Loads it. `slot` is written into it: the one that it counts in unless attachments have cookies.
+    ///
+    /// # Errors
+    /// What the verifier said; [`Kind::Unsupported`] where the kernel refuses the type although nothing is missing.
+    pub fn load(&self, kin: Kin, slot: u32) -> Result<OwnedFd> {
+        let mut instructions = self.instructions.clone();
         for instruction in &mut instructions {
             // mov r, imm in 64 bits: nothing else has this constant.
             if instruction.code == 0xb7 && instruction.imm == abi::SLOT {
                 instruction.imm = slot as i32;
             }
         }
-        load(&format!("lf_{name}"), &instructions, kin)
+        load(&self.name, &instructions, kin)
     }
 }
 
