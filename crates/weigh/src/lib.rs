@@ -5,10 +5,12 @@
 //! - [`stats`]: medians and intervals
 //! - [`noise`]: which machine, and how far it can be trusted
 //! - [`Report`]: the rows; written as [`text`], [`markdown`], [`svg`] or JSON ([`Format`])
+//! - [`apps`]: real servers with probes and without
 //!
 //! Not here: probes that a user names (`crates/tracer`), prices and their arithmetic (`crates/cost`), printing (`crates/cli`).
 #![forbid(unsafe_code)]
 
+pub mod apps;
 mod crew;
 mod format;
 pub mod ladder;
