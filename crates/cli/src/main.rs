@@ -19,6 +19,7 @@ mod terminal;
 mod weigh;
 mod weigh_apps;
 mod weigh_probes;
+mod weigh_text;
 
 use args::{Arguments, Command};
 use clap::Parser;
