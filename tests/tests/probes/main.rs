@@ -41,7 +41,8 @@ fn attached(options: Options, place: Place) -> Group {
 }
 
 fn options(mechanism: Mechanism, body: Body) -> Options {
-    Options { pid: Some(std::process::id()), ..Options::new(mechanism, body) }
+    // Room for the events of sessions, which fire twice.
+    Options { pid: Some(std::process::id()), ring_bytes: 2 << 20, ..Options::new(mechanism, body) }
 }
 
 /// Detaches and reads the only slot; the identity must hold.

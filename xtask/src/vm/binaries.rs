@@ -29,7 +29,11 @@ impl Programs {
                 }
             } else if let Some(package) = need.strip_prefix("tests:") {
                 // The default profile, so that `cargo test` has compiled it already.
-                for (target, path) in cargo(root, &["test", "--package", package, "--no-run"])? {
+                let (package, test) = package.split_once(':').unwrap_or((package, ""));
+                let one = ["--test", test];
+                let args = ["test", "--package", package, "--no-run"].into_iter();
+                let args: Vec<&str> = args.chain(one.into_iter().filter(|_| !test.is_empty())).collect();
+                for (target, path) in cargo(root, &args)? {
                     programs.insert(format!("{package}-{target}"), path);
                 }
             } else {

@@ -4,7 +4,8 @@
 //! # The same binary profiles a program whose split is known      <- what it proves: the first comment line
 //! # runs: vm, here      default vm; `here` runs it on the running kernel too
 //! # needs: lightfoot, split      binaries put in PATH: `lightfoot`, or a program of tests/programs,
-//! #                              or `tests:PACKAGE` for the test binaries of a package, named PACKAGE-TARGET
+//! #                              or `tests:PACKAGE` for the test binaries of a package, named PACKAGE-TARGET, or
+//! #                              `tests:PACKAGE:TARGET` for one of them
 //! # timeout: 60      seconds, default 60
 //! ```
 //! Exit code 0 passes, 77 skips with the last line printed as the reason, all else fails. Files left in `$OUT` come

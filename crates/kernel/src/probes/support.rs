@@ -152,10 +152,45 @@ pub(super) fn ids<'a>(mechanism: Mechanism, names: impl Iterator<Item = &'a str>
     let types = system.btf().ok_or_else(none)?;
     let names: HashSet<&str> = names.collect();
     let wanted = |(id, name): (u32, &str)| names.contains(name).then(|| (name.to_string(), id));
-    Ok(match mechanism {
-        TpBtf => types.tracepoints().filter_map(wanted).collect(),
-        _ => types.functions().filter_map(wanted).collect(),
-    })
+    if mechanism == TpBtf {
+        return Ok(types.tracepoints().filter_map(wanted).collect());
+    }
+    let mut ids: Ids = types.functions().filter_map(wanted).collect();
+    let missing: HashSet<&str> = names.iter().copied().filter(|&name| !ids.contains_key(name)).collect();
+    if !missing.is_empty() {
+        let others = other_names(&std::fs::read("/proc/kallsyms").unwrap_or_default(), &missing);
+        let known: HashSet<&str> = others.values().flatten().map(String::as_str).collect();
+        let known: HashMap<&str, u32> =
+            types.functions().filter(|(_, name)| known.contains(name)).map(|(id, name)| (name, id)).collect();
+        for (name, others) in &others {
+            if let Some(&id) = others.iter().find_map(|other| known.get(other.as_str())) {
+                ids.insert(name.clone(), id);
+            }
+        }
+    }
+    Ok(ids)
+}
+
+/// Other names of functions, from the lines of `/proc/kallsyms`: the types know one of them. On x86-64 a system call without arguments has the
+/// names `__x64_sys_getppid` and `__do_sys_getppid`, for example.
+fn other_names(kallsyms: &[u8], names: &HashSet<&str>) -> HashMap<String, Vec<String>> {
+    let text = String::from_utf8_lossy(kallsyms);
+    let symbols = || {
+        text.lines().filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
+            // Zeros: addresses are hidden.
+            (matches!(kind, "t" | "T") && address.bytes().any(|byte| byte != b'0')).then_some((address, name))
+        })
+    };
+    let at: HashMap<&str, &str> = symbols().filter(|(_, name)| names.contains(name)).collect();
+    let mut others: HashMap<String, Vec<String>> = HashMap::new();
+    for (address, name) in symbols() {
+        if let Some(&of) = at.get(address).filter(|&&of| of != name) {
+            others.entry(of.to_string()).or_default().push(name.to_string());
+        }
+    }
+    others
 }
 
 pub(super) fn options() -> libbpf_sys::bpf_link_create_opts {
@@ -200,4 +235,20 @@ pub(super) fn descriptor(fd: i32) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_has_several_names() {
+        let text =
+            b"ff10 t __do_sys_x\nff10 T __x64_sys_x\nff20 T y\nff10 d data\nff10 T __ia32_sys_x\t[mod]\n";
+        let others = other_names(text, &HashSet::from(["__x64_sys_x", "y", "z"]));
+        assert_eq!(others.len(), 1);
+        assert_eq!(others["__x64_sys_x"], ["__do_sys_x", "__ia32_sys_x"]);
+        let hidden = b"0000 t a\n0000 T b\n";
+        assert!(other_names(hidden, &HashSet::from(["a"])).is_empty());
+    }
 }
