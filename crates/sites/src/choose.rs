@@ -424,8 +424,8 @@ pub(crate) fn targets(code: &Code<'_>, above: u64, read: &dyn Fn(u64, u64) -> Op
 }
 
 /// Where the direct jumps and calls of a piece of code lead.
-pub(crate) fn branches(code: &Code<'_>) -> Vec<u64> {
-    let mut decoder = Decoder::with_ip(64, code.bytes, code.address, DecoderOptions::NONE);
+pub(crate) fn branches(bytes: &[u8], address: u64) -> Vec<u64> {
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     let mut targets = Vec::new();
     while decoder.can_decode() {
         let instruction = decoder.decode();

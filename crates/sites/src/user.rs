@@ -500,8 +500,8 @@ fn bound_by_jumps(
         }
         keep_below(offer, targets.lowest, "a branch of the function leads behind it,");
         if let Some(last) = offer.candidates.last() {
-            let near = neighbours(object, asked.start, asked.start + last.offset, options);
-            keep_below(offer, near, "a neighbouring function jumps behind it,");
+            let near = neighbours(object, asked, asked.start + last.offset);
+            keep_below(offer, near, "code beside the function leads behind it,");
         }
         if let Some(last) = offer.candidates.last() {
             windows.push(Window { function: asked.start, place: asked.start + last.offset, target: None });
@@ -527,33 +527,18 @@ fn bound_by_jumps(
     }
 }
 
-/// The lowest offset that short jumps of the functions before and after lead to. They reach 128 bytes far; longer ones are looked for in the
-/// whole file.
-fn neighbours(object: &Object, start: u64, place: u64, options: &Options) -> u64 {
-    let elf = &object.elf;
-    let same = elf.names_at(start);
-    let before = same.start.checked_sub(1).map(|at| &elf.functions()[at]);
-    let after = elf.functions().get(same.end);
+/// The lowest offset that short jumps of the code before and after lead to. They reach 128 bytes far; longer ones are looked for in the whole
+/// file. It is not known where instructions begin there, so each beginning is tried: one of fifteen neighbours is right.
+fn neighbours(object: &Object, asked: &Asked, place: u64) -> u64 {
+    const REACH: u64 = 128 + instruction::LONGEST as u64;
     let mut lowest = u64::MAX;
-    for function in [before, after].into_iter().flatten() {
-        let near =
-            function.address < place.saturating_add(256) && elf.end(function).saturating_add(256) > start;
-        let (Some(bytes), Some(file_offset)) =
-            (near.then(|| elf.bytes(&object.data, function)).flatten(), elf.offset_of(function.address))
-        else {
-            continue;
-        };
-        let code = Code {
-            arch: elf.arch(),
-            bytes: &bytes,
-            address: function.address,
-            file_offset,
-            go: false,
-            nop5: options.capabilities.nop5,
-        };
-        for target in choose::branches(&code) {
-            if target > start && target <= place {
-                lowest = lowest.min(target - start);
+    for from in [asked.start.saturating_sub(REACH), asked.end] {
+        let Some(bytes) = data_at(object, from, REACH + instruction::LONGEST as u64) else { continue };
+        for at in 0..instruction::LONGEST.min(bytes.len()) {
+            for target in choose::branches(&bytes[at..], from + at as u64) {
+                if target > asked.start && target <= place {
+                    lowest = lowest.min(target - asked.start);
+                }
             }
         }
     }

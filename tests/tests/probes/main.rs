@@ -2,6 +2,7 @@
 //!
 //! These tests use the crate that attaches them, without a command line in between. Events come in prime numbers.
 
+mod chosen;
 mod counts;
 mod gate;
 mod leftovers;
