@@ -83,6 +83,9 @@ const WAYS: [Way; 4] = [
     },
 ];
 
+/// A group with its probes, or why there is none.
+type Loaded = std::result::Result<(Group, Vec<Point>), String>;
+
 struct Visit {
     base_ns: f64,
     added_ns: f64,
@@ -95,7 +98,7 @@ struct Visit {
 /// # Errors
 /// If a way that works does not count every call.
 pub fn run(time: Duration, random: &mut Random, ending: &dyn Fn() -> bool) -> Result<Vec<Row>> {
-    let mut groups: Vec<std::result::Result<(Group, Vec<Point>), String>> =
+    let mut groups: Vec<Loaded> =
         WAYS.iter().map(|way| load(way).map_err(|error| error.to_string())).collect();
     let started = Instant::now();
     let mut rounds: Vec<Vec<Option<Visit>>> = Vec::new();
@@ -163,7 +166,7 @@ fn rows(
     let each = |index: usize, value: &dyn Fn(&Visit) -> f64| {
         Interval::of(&column(index).map(value).collect::<Vec<_>>())
     };
-    let row = |(index, (way, group)): (usize, (&Way, &std::result::Result<(Group, Vec<Point>), String>))| {
+    let row = |(index, (way, group)): (usize, (&Way, &Loaded))| {
         let cheaper = way.against.and_then(|against| {
             let pairs = column(index).zip(column(against));
             Interval::of(

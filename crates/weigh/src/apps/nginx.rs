@@ -164,7 +164,7 @@ fn prepare(programs: &Programs, folder: &Path, sizes: &[u64], tls: bool) -> Resu
             }
         }
     }
-    if is_root() {
+    if as_nobody(folder) {
         open_to_nobody(folder).map_err(|e| io(folder, e))?;
     }
     Ok(libssl)
@@ -172,6 +172,13 @@ fn prepare(programs: &Programs, folder: &Path, sizes: &[u64], tls: bool) -> Resu
 
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// Whether the server can run as nobody: we are root, and everybody may walk to the folder.
+fn as_nobody(folder: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let open = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o001 != 0);
+    is_root() && folder.ancestors().skip(1).filter(|path| *path != Path::new("")).all(open)
 }
 
 /// The server runs as nobody: what it needs is readable for it, its own folder belongs to it.
@@ -285,7 +292,7 @@ fn start(
     command.arg("-p").arg(folder).arg("-c").arg(&configured).env("LD_LIBRARY_PATH", folder.join("lib"));
     // Not in our process group: Ctrl-C is for us, and we end it.
     command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
-    if is_root() {
+    if as_nobody(folder) {
         command.uid(NOBODY).gid(NOBODY);
     }
     spawn::ends_with_us(&mut command);
