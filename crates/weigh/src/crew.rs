@@ -47,6 +47,8 @@ struct Timing {
     start_ns: u64,
     end_ns: u64,
     cpu_ns: u64,
+    /// The time is not CPU time, and others ran in it.
+    interrupted: bool,
 }
 
 impl Crew {
@@ -86,6 +88,9 @@ impl Helper {
 
 impl Job {
     fn perform(&self) -> Timing {
+        // Some kernels keep interrupts out of a thread's CPU time (CONFIG_IRQ_TIME_ACCOUNTING), so interrupts are timed by the clock on the wall.
+        let by_the_wall = self.operation == Operation::Work;
+        let turns_before = if by_the_wall { turns() } else { None };
         self.line.wait();
         let start_ns = os::monotonic_ns();
         let cpu_before_ns = os::thread_cpu_ns();
@@ -100,12 +105,18 @@ impl Job {
         }
         let cpu_ns = os::thread_cpu_ns().saturating_sub(cpu_before_ns);
         let end_ns = os::monotonic_ns();
-        match self.operation {
-            // Some kernels keep interrupts out of a thread's CPU time (CONFIG_IRQ_TIME_ACCOUNTING).
-            Operation::Work => Timing { start_ns, end_ns, cpu_ns: end_ns - start_ns },
-            _ => Timing { start_ns, end_ns, cpu_ns },
+        if by_the_wall {
+            let interrupted = turns_before != turns();
+            return Timing { start_ns, end_ns, cpu_ns: end_ns - start_ns, interrupted };
         }
+        Timing { start_ns, end_ns, cpu_ns, interrupted: false }
     }
+}
+
+/// How often this thread has been given a CPU. Source: the third number of `/proc/thread-self/schedstat`; `None` if the kernel does not count.
+fn turns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
 impl Line {
@@ -124,8 +135,11 @@ impl Line {
     }
 }
 
-/// Whether all ran at the same time nearly all the time. One thread is always together with itself: its CPU time tells nothing of pauses.
+/// Whether all ran at the same time nearly all the time. One thread is together with itself: its CPU time tells nothing of pauses.
 fn together(timings: &[Timing]) -> bool {
+    if timings.iter().any(|timing| timing.interrupted) {
+        return false;
+    }
     let [_, _, ..] = timings else { return true };
     let (Some(last_start), Some(first_end)) =
         (timings.iter().map(|t| t.start_ns).max(), timings.iter().map(|t| t.end_ns).min())
@@ -165,11 +179,12 @@ mod tests {
 
     #[test]
     fn together_is_all_of_the_time() {
-        let ran = |start_ns, end_ns, cpu_ns| Timing { start_ns, end_ns, cpu_ns };
+        let ran = |start_ns, end_ns, cpu_ns| Timing { start_ns, end_ns, cpu_ns, interrupted: false };
         assert!(together(&[ran(0, 100, 100), ran(5, 103, 97)]));
         assert!(!together(&[ran(0, 100, 100), ran(20, 120, 100)]), "began too late");
         assert!(!together(&[ran(0, 100, 100), ran(0, 100, 60)]), "waited in between");
         assert!(!together(&[ran(0, 100, 100), ran(100, 200, 100)]), "one after the other");
         assert!(together(&[ran(0, 100, 1)]), "alone");
+        assert!(!together(&[Timing { interrupted: true, ..ran(0, 100, 100) }]));
     }
 }

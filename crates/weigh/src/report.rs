@@ -126,7 +126,7 @@ pub struct Circumstances {
 }
 
 impl Report {
-    /// Makes rows. `predict` foretells what a firing costs, in ns, where it can.
+    /// Makes rows. `predict` foretells what a run of the program costs with what makes it run, in ns, where it can.
     pub fn new(
         measured: &[Measured],
         circumstances: Circumstances,
@@ -205,6 +205,7 @@ fn row(measured: &Measured, predict: &impl Fn(Trigger, Body) -> Option<f64>) -> 
     // What threads do to each other is not foretold.
     let foretold = measured.missing.is_none() && rung.threads == 1;
     let predicted = foretold.then(|| predict(trigger(&rung), rung.body)).flatten();
+    let predicted = predicted.map(|ns_per_run| ns_per_run * runs(rung.mechanism));
     let kernel_stats_ns = stats::median(&claims).map(rounded);
     Row {
         probe: rung.mechanism,
@@ -354,7 +355,8 @@ pub(crate) mod tests {
             ),
         ];
         Report::new(&all, circumstances(), |trigger, body| {
-            (trigger.mechanism == Mechanism::UprobeMulti && body == Body::Empty).then_some(515.0)
+            let known = [Mechanism::UprobeMulti, Mechanism::UprobeSession].contains(&trigger.mechanism);
+            (known && body == Body::Empty).then_some(515.0)
         })
     }
 
@@ -369,7 +371,9 @@ pub(crate) mod tests {
         assert_eq!(row.doubt, None);
         assert_eq!((row.visits, row.kernel_stats_ns, row.predicted_ns), (9, Some(55.0), None));
         assert_eq!(report.rows[4].predicted_ns, Some(515.0));
-        assert_eq!(report.rows[6].kernel_stats_ns, Some(110.0), "a session's program runs twice");
+        let session = &report.rows[6];
+        assert_eq!(session.kernel_stats_ns, Some(110.0), "a session's program runs twice");
+        assert_eq!(session.predicted_ns, Some(1_030.0), "and is paid for twice");
     }
 
     #[test]

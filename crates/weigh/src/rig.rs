@@ -55,7 +55,7 @@ impl Rig for Machine {
             let name = format!("{}: ", rung.mechanism.name());
             return Some(text.strip_prefix(&name).unwrap_or(&text).to_string());
         }
-        if place(rung.site).is_none() {
+        if place(rung).is_none() {
             return Some(match rung.site {
                 Site::Function(instruction) => {
                     format!(
@@ -71,7 +71,7 @@ impl Rig for Machine {
     }
 
     fn attach(&mut self, rung: &Rung) -> Result<Rung, String> {
-        let place = place(rung.site).ok_or("there is no such place")?;
+        let place = place(rung).ok_or("there is no such place")?;
         let group = match self.groups.entry(*rung) {
             Entry::Occupied(group) => group.into_mut(),
             Entry::Vacant(entry) => entry.insert(load(rung).map_err(|error| why(&error))?),
@@ -143,18 +143,22 @@ fn why(error: &lightfoot_kernel::Error) -> String {
     text.lines().collect::<Vec<_>>().join("; ")
 }
 
-/// Where a site is on this machine.
-fn place(site: Site) -> Option<Place> {
+/// Where a rung's probe stands on this machine.
+fn place(rung: &Rung) -> Option<Place> {
     let tracepoint =
         |category: &str, name: &str| Some(Place::Tracepoint { category: category.into(), name: name.into() });
-    match site {
+    match rung.site {
         Site::SysGetppid => {
-            let prefix = match std::env::consts::ARCH {
-                "x86_64" => "__x64",
-                "aarch64" => "__arm64",
+            let by_type = matches!(rung.mechanism, Mechanism::Fentry | Mechanism::Fexit);
+            let function = match std::env::consts::ARCH {
+                // Two names of one function: symbols know both, types the one that it was defined with (__SYS_STUB0,
+                // arch/x86/include/asm/syscall_wrapper.h).
+                "x86_64" if by_type => "__do_sys_getppid",
+                "x86_64" => "__x64_sys_getppid",
+                "aarch64" => "__arm64_sys_getppid",
                 _ => return None,
             };
-            Some(Place::Kernel { function: format!("{prefix}_sys_getppid"), offset: 0 })
+            Some(Place::Kernel { function: function.into(), offset: 0 })
         }
         Site::SysEnterGetppid => tracepoint("syscalls", "sys_enter_getppid"),
         Site::SysEnter => tracepoint("raw_syscalls", "sys_enter"),

@@ -19,6 +19,14 @@ pub fn minimum(values: &[f64]) -> Option<f64> {
     values.iter().copied().min_by(f64::total_cmp)
 }
 
+/// The mean of the middle half; `None` of nothing.
+pub fn midmean(values: &[f64]) -> Option<f64> {
+    let sorted = sorted(values);
+    let outside = sorted.len() / 4;
+    let middle = &sorted[outside..sorted.len() - outside];
+    (!middle.is_empty()).then(|| middle.iter().sum::<f64>() / middle.len() as f64)
+}
+
 /// Interquartile range over the median: 0.1 says that the middle half of the values spans a tenth of the middle one.
 /// `None` of nothing and around zero.
 pub fn spread(values: &[f64]) -> Option<f64> {
@@ -134,6 +142,9 @@ mod tests {
         assert_eq!(quantile(&values, 0.0), Some(1.0));
         assert_eq!(quantile(&values, 1.0), Some(4.0));
         assert_eq!(minimum(&values), Some(1.0));
+        assert_eq!(midmean(&[1.0, 2.0, 3.0, 1_000.0]), Some(2.5));
+        assert_eq!(midmean(&[5.0]), Some(5.0));
+        assert_eq!(midmean(&[]), None);
         assert_eq!(median(&[]), None);
         assert_eq!(spread(&[100.0; 5]), Some(0.0));
         assert_eq!(spread(&[]), None);

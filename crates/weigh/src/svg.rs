@@ -12,12 +12,12 @@ use std::io::{self, Write};
 /// Width of the picture, in pixels; height follows from the rows.
 const WIDTH: f64 = 960.0;
 /// Where bars begin and end.
-const BARS: (f64, f64) = (300.0, 840.0);
+const BARS: (f64, f64) = (270.0, 880.0);
 const ROW: f64 = 17.0;
 const GROUP_GAP: f64 = 9.0;
-const TOP: f64 = 118.0;
+const TOP: f64 = 140.0;
 /// Characters of a line of notes.
-const NOTE_CHARACTERS: usize = 130;
+const NOTE_CHARACTERS: usize = 120;
 
 const STYLE: &str = "
 :root { --page: #ffffff; --ink: #1b1f24; --soft: #59636e; --grid: #d8dee4; --empty: #9ec5f4; --simple: #4a8fe0; --complex: #1d5fb4; --further: #3fa796; --mark: #c2410c; }
@@ -30,7 +30,8 @@ text { font: 12px system-ui, sans-serif; fill: var(--ink); }
 .middle { text-anchor: middle; }
 .grid { stroke: var(--grid); stroke-width: 1; }
 .whisker { stroke: var(--ink); stroke-width: 1.2; }
-.model { fill: none; stroke: var(--mark); stroke-width: 1.6; }
+.halo { fill: none; stroke: var(--page); stroke-width: 4; }
+.model { fill: none; stroke: var(--mark); stroke-width: 1.8; }
 .kernel { fill: var(--page); stroke: var(--mark); stroke-width: 1.6; }
 .page { fill: var(--page); }
 ";
@@ -45,9 +46,10 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 
 /// The logarithmic axis.
 struct Axis {
-    /// Powers of ten at its ends.
+    /// Power of ten at its beginning.
     low: i32,
-    high: i32,
+    /// Logarithm of its end.
+    high: f64,
 }
 
 impl Axis {
@@ -60,12 +62,12 @@ impl Axis {
         let low = (lowest.log10().floor() as i32).clamp(0, 6);
         // Bars need a length: the lowest value is not at the very beginning.
         let low = if lowest.log10() - f64::from(low) < 0.15 { (low - 1).max(0) } else { low };
-        Axis { low, high: (highest.log10().ceil() as i32).max(low + 1) }
+        Axis { low, high: (highest.log10() + 0.05).max(f64::from(low) + 1.0) }
     }
 
     /// Where a value lies; what is too small at the beginning.
     fn x(&self, ns: f64) -> f64 {
-        let share = (ns.max(1e-3).log10() - f64::from(self.low)) / f64::from(self.high - self.low);
+        let share = (ns.max(1e-3).log10() - f64::from(self.low)) / (self.high - f64::from(self.low));
         BARS.0 + (BARS.1 - BARS.0) * share.clamp(0.0, 1.0)
     }
 }
@@ -125,20 +127,22 @@ fn head(svg: &mut String, report: &Report) {
         Some(why) => format!("Too noisy to be trusted: {why}"),
         None => circumstances(report),
     };
-    element(svg, 12.0, 60.0, "soft", &said);
-    let y = 78.0;
-    svg_rect(svg, 12.0, y - 9.0, 18.0, Body::Simple);
+    for (n, line) in wrapped(&said, NOTE_CHARACTERS).iter().take(2).enumerate() {
+        element(svg, 12.0, 60.0 + n as f64 * ROW, "soft", line.trim());
+    }
+    let y = 97.0;
+    svg_rect(svg, 12.0, y - 10.0, 18.0, Body::Simple);
     element(svg, 36.0, y, "soft", "measured, median");
-    whisker(svg, 152.0, 172.0, y - 4.0);
-    element(svg, 178.0, y, "soft", "95 % interval");
-    kernel_mark(svg, 276.0, y - 4.0);
-    element(svg, 286.0, y, "soft", "what the kernel's statistics claim");
-    model_mark(svg, 490.0, y - 4.0);
-    element(svg, 500.0, y, "soft", "what lightfoot foretells");
+    whisker(svg, 165.0, 185.0, y - 4.0);
+    element(svg, 192.0, y, "soft", "95 % interval");
+    kernel_mark(svg, 300.0, y - 4.0);
+    element(svg, 310.0, y, "soft", "what the kernel's statistics claim");
+    model_mark(svg, 545.0, y - 4.0);
+    element(svg, 556.0, y, "soft", "what lightfoot foretells");
 }
 
 fn grid(svg: &mut String, axis: &Axis, bottom: f64) {
-    for power in axis.low..=axis.high {
+    for power in axis.low..=axis.high as i32 {
         let ns = 10f64.powi(power);
         let x = axis.x(ns);
         // Writing to a string does not fail.
@@ -211,7 +215,9 @@ fn kernel_mark(svg: &mut String, x: f64, y: f64) {
 
 fn model_mark(svg: &mut String, x: f64, y: f64) {
     let (left, right, top, bottom) = (x - 4.0, x + 4.0, y - 4.0, y + 4.0);
-    writeln!(svg, "<path class=\"model\" d=\"M{left:.1} {top:.1}L{right:.1} {bottom:.1}M{left:.1} {bottom:.1}L{right:.1} {top:.1}\"/>").ok();
+    let cross =
+        format!("M{left:.1} {top:.1}L{right:.1} {bottom:.1}M{left:.1} {bottom:.1}L{right:.1} {top:.1}");
+    writeln!(svg, "<path class=\"halo\" d=\"{cross}\"/><path class=\"model\" d=\"{cross}\"/>").ok();
 }
 
 fn element(svg: &mut String, x: f64, y: f64, class: &str, text: &str) {
@@ -283,7 +289,7 @@ mod tests {
 
     #[test]
     fn bars_grow_with_values_and_stay_inside() {
-        let axis = Axis { low: 1, high: 4 };
+        let axis = Axis { low: 1, high: 4.0 };
         assert_eq!(axis.x(10.0), BARS.0);
         assert_eq!(axis.x(10_000.0), BARS.1);
         assert_eq!(axis.x(-5.0), BARS.0, "noise below zero");

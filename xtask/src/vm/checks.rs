@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 pub fn judge(name: &str, mut run: TestRun) -> TestRun {
     let check: fn(&BTreeMap<String, Vec<u8>>) -> Result<String> = match name {
         "profile" => profile,
+        "weigh" => weigh,
         _ => return run,
     };
     if run.outcome == Outcome::Passed {
@@ -83,6 +84,38 @@ fn identity(accounting: &Value) -> Result<()> {
     Ok(())
 }
 
+/// `weigh.json`: each kind of kernel probe is available and costs more than none, and a program that does more costs no less.
+fn weigh(files: &BTreeMap<String, Vec<u8>>) -> Result<String> {
+    let bytes = files.get("weigh.json").context("the test left no weigh.json")?;
+    let json: Value = serde_json::from_slice(bytes).context("weigh.json is not JSON")?;
+    ensure!(json["schema"] == "lightfoot.weigh/1", "the schema is {}", json["schema"]);
+    let rows = json["rows"].as_array().context("no `rows`")?;
+    let cost = |probe: &str, program: &str| -> Result<f64> {
+        let row = rows.iter().find(|row| row["probe"] == probe && row["program"] == program);
+        let row = row.with_context(|| format!("no row {probe} {program}"))?;
+        ensure!(row["available"] == true, "{probe} {program} is not available: {}", row["why"]);
+        let ns = row["overhead_ns"].as_f64().with_context(|| format!("no figure: {row}"))?;
+        ensure!(ns > 0.0, "{probe} {program} costs {ns} ns");
+        Ok(ns)
+    };
+    let mut found = Vec::new();
+    for probe in [
+        "kprobe",
+        "kretprobe",
+        "kprobe_multi",
+        "kretprobe_multi",
+        "kprobe_session",
+        "fentry",
+        "fexit",
+        "tp_btf",
+    ] {
+        let (empty, complex) = (cost(probe, "empty")?, cost(probe, "complex")?);
+        ensure!(complex >= empty, "{probe}: complex costs {complex} ns, empty {empty} ns");
+        found.push(format!("{probe} {empty:.0}/{complex:.0}"));
+    }
+    Ok(format!("ns empty/complex: {}", found.join(", ")))
+}
+
 struct Frame {
     name: String,
     kind: String,
@@ -139,6 +172,38 @@ mod tests {
 
     fn check(json: Vec<u8>) -> Result<String> {
         profile(&BTreeMap::from([("profile.json".to_owned(), json)]))
+    }
+
+    #[test]
+    fn a_ladder_needs_every_kind_and_right_signs() {
+        let ladder = |fexit_complex: f64, fentry_available: bool| {
+            let mut rows = Vec::new();
+            for probe in [
+                "kprobe",
+                "kretprobe",
+                "kprobe_multi",
+                "kretprobe_multi",
+                "kprobe_session",
+                "fentry",
+                "fexit",
+                "tp_btf",
+            ] {
+                for (program, ns) in [("empty", 100.0), ("complex", 300.0)] {
+                    let ns = if (probe, program) == ("fexit", "complex") { fexit_complex } else { ns };
+                    let available = probe != "fentry" || fentry_available;
+                    rows.push(serde_json::json!({
+                        "probe": probe, "program": program, "available": available, "overhead_ns": ns, "why": null
+                    }));
+                }
+            }
+            let json = serde_json::json!({"schema": "lightfoot.weigh/1", "rows": rows});
+            weigh(&BTreeMap::from([("weigh.json".to_owned(), json.to_string().into_bytes())]))
+        };
+        assert!(ladder(300.0, true).unwrap().contains("fexit 100/300"));
+        assert!(ladder(90.0, true).unwrap_err().to_string().contains("fexit"));
+        assert!(ladder(-1.0, true).is_err());
+        assert!(ladder(300.0, false).unwrap_err().to_string().contains("fentry empty is not available"));
+        assert!(weigh(&BTreeMap::new()).is_err());
     }
 
     #[test]
