@@ -281,8 +281,7 @@ impl Walk {
                     _ => return Err("writes memory outside of the function's own frame".to_owned()),
                 }
             } else {
-                self.read |= place.is_none()
-                    && !always_readable(memory.base(), memory.index(), memory.segment(), self.go);
+                self.read |= place.is_none() && !always_readable(memory.base(), memory.index(), self.go);
             }
         }
         let sets_frame = instruction.mnemonic() == Mov && instruction.op0_register() == Register::RBP;
@@ -320,13 +319,10 @@ fn carries_argument(register: Register, go: bool) -> bool {
         || go && matches!(register, RAX | RBX | R10 | R11)
 }
 
-/// Memory that every thread has: constants and variables of the file, the thread's own block, Go's goroutine.
-fn always_readable(base: Register, index: Register, segment: Register, go: bool) -> bool {
-    let fixed = base == Register::None && index == Register::None;
-    fixed
-        || base == Register::RIP
-        || go && base == Register::R14 && index == Register::None
-        || segment == Register::FS && fixed
+/// Memory that every thread has: variables of the file, the thread's own block (at fixed places of fs), Go's goroutine.
+fn always_readable(base: Register, index: Register, go: bool) -> bool {
+    let fixed = index == Register::None && (base == Register::None || go && base == Register::R14);
+    fixed || base == Register::RIP
 }
 
 /// Where the function's own branches lead within its first bytes.

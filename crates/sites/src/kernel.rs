@@ -163,12 +163,10 @@ fn function_mechanism(
 fn tracepoint_mechanism(spec: &Spec, options: &Options, typed: bool) -> Result<(Mechanism, Option<String>)> {
     use Mechanism::*;
     let has = |mechanism| options.capabilities.has(mechanism);
-    if !options.naive && typed {
-        if let Some(mechanism) = [RawTracepoint, TpBtf].into_iter().find(|&mechanism| has(mechanism)) {
-            let why =
-                format!("{} instead of the perf event: its arguments are known from BTF", mechanism.name());
-            return Ok((mechanism, Some(why)));
-        }
+    let direct = [RawTracepoint, TpBtf].into_iter().find(|&mechanism| has(mechanism));
+    if let Some(mechanism) = direct.filter(|_| !options.naive && typed) {
+        let why = format!("{} instead of the perf event: its arguments are known from BTF", mechanism.name());
+        return Ok((mechanism, Some(why)));
     }
     if has(Tracepoint) { Ok((Tracepoint, None)) } else { Err(unsupported(spec, Tracepoint, "")) }
 }

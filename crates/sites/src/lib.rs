@@ -12,6 +12,7 @@
 
 pub mod btf;
 mod capabilities;
+pub mod check;
 mod choose;
 mod demangle;
 pub mod elf;

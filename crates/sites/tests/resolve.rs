@@ -90,7 +90,7 @@ fn functions_by_name_offset_address_and_glob() {
     assert_eq!(machine.places("u:/bin/x:one"), [place("uprobe:/bin/x:one", 0)]);
     assert_eq!(machine.places("u:/bin/x:two"), [place("uprobe:/bin/x:two", 16 + 4)]);
     assert_eq!(machine.places("u:/bin/x:two+4"), [place("uprobe:/bin/x:two+4", 16 + 4)]);
-    assert_eq!(machine.places("u:/bin/x:0x1010"), [place("uprobe:/bin/x:0x1010", 16)]);
+    assert_eq!(machine.places("u:/bin/x:0x410"), [place("uprobe:/bin/x:0x410", 16)]);
     // Two names of one function are one probe, shown by the plainer one.
     assert_eq!(machine.places("u:/bin/x:*"), [place("uprobe:/bin/x:one", 0), place("uprobe:/bin/x:two", 20)]);
     assert_eq!(machine.places("u:/bin/x:two,u:/bin/x:__two").len(), 1, "each place once");
@@ -156,7 +156,7 @@ fn wrong_places() {
     check("u:/bin/x:compute+2", Kind::Offset, "in the middle of an instruction");
     check("u:/bin/x:compute+100", Kind::Offset, "has 7 bytes, +100 lies behind its end");
     check("u:/bin/x:0x9999999", Kind::Offset, "not in the code");
-    check("u:/bin/x:0x8000", Kind::Offset, "not in the code");
+    check("u:/bin/x:0x800", Kind::Offset, "not in the code");
     check("u:/bin/x:compuet", Kind::NotFound, "did you mean compute?");
     check("u:/bin/x:zzz*", Kind::NotFound, "no function matches");
     check("u:/bin/none:f", Kind::NotFound, "/bin/none");

@@ -1,9 +1,12 @@
 //! A small ELF file for x86-64, as a linker would make it.
 
 /// Address of the first byte of code; it stands at the same offset in the file.
-pub const TEXT: u64 = 0x1000;
+pub const TEXT: u64 = 0x400;
 /// Address of a page of data, behind the code.
-pub const DATA: u64 = 0x8000;
+pub const DATA: u64 = 0x800;
+
+/// Name, type, flags, address, content, the section that it refers to.
+type Section<'a> = (&'a str, u32, u64, u64, Vec<u8>, u32);
 
 /// What the file is made of.
 #[derive(Default)]
@@ -78,7 +81,7 @@ impl Elf {
         let mut file = vec![0; TEXT as usize];
         file.extend(&self.code);
         file.resize(DATA as usize + 64, 0);
-        let mut sections: Vec<(&str, u32, u64, u64, Vec<u8>, u32)> = vec![
+        let mut sections: Vec<Section> = vec![
             (".text", 1, 6, TEXT, self.code.clone(), 0),
             (".note.stapsdt", 7, 0, 0, self.notes.clone(), 0),
         ];
