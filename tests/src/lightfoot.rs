@@ -326,6 +326,13 @@ impl Running {
         crate::signal(self.pid(), number);
     }
 
+    /// BPF objects that lightfoot holds right now.
+    pub fn held(&self) -> BTreeSet<BpfObject> {
+        let mut now = Seen::default();
+        watch(self.pid(), &mut now);
+        now.objects
+    }
+
     /// Waits for the end; fails if it takes too long, if BPF objects or processes of the run remain, or if it panicked.
     ///
     /// # Panics
