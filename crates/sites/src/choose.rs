@@ -34,7 +34,7 @@ pub(crate) struct Code<'a> {
 /// What a probe needs to find as it is at the first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Needs {
-    /// Registers that carry arguments.
+    /// Registers that carry arguments, and the memory that they lead to.
     pub arguments: bool,
     /// The return address at the top of the stack: the kernel takes it from there for the probe of the return.
     pub return_address: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Candidate {
     pub passed: String,
     /// Bytes that the stack pointer is lower than at the first byte.
     pub stack_lower: u64,
-    /// Whether memory is read before that an argument leads to: a call that faults there is not seen.
+    /// Whether memory is touched before that an argument leads to: a call that faults there is not seen.
     pub after_read: bool,
 }
 
@@ -131,7 +131,7 @@ struct Walk {
     frame: Option<u64>,
     /// Something was written below the stack pointer.
     red_zone: bool,
-    /// Memory was read that may not be there.
+    /// Memory was touched that may not be there.
     read: bool,
     /// rax was overwritten before it was read: it carries nothing.
     rax_free: bool,
@@ -278,7 +278,16 @@ impl Walk {
             if written(memory.access()) {
                 match place {
                     Some(place) if place + size <= 0 => self.red_zone |= place < -(self.lowered as i64),
-                    _ => return Err("writes memory outside of the function's own frame".to_owned()),
+                    _ if self.needs.arguments => {
+                        return Err("writes memory outside of the function's own frame".to_owned());
+                    }
+                    Some(place) if place < 8 && self.needs.return_address => {
+                        return Err("writes the return address".to_owned());
+                    }
+                    _ => {
+                        self.read |=
+                            place.is_none() && !always_readable(memory.base(), memory.index(), self.go)
+                    }
                 }
             } else {
                 self.read |= place.is_none() && !always_readable(memory.base(), memory.index(), self.go);

@@ -108,6 +108,19 @@ fn the_probe_of_a_return_needs_the_return_address_and_nothing_else() {
 }
 
 #[test]
+fn who_reads_no_arguments_passes_what_changes_them() {
+    let needs = Needs { arguments: false, return_address: false };
+    assert_eq!(
+        moved(needs, &[ENDBR64, MOV_RDI_RSI, STORE_ARGUMENT, STORE_ABOVE, PUSH_RBX]),
+        Some((15, Push))
+    );
+    assert_eq!(moved(needs, &[ENDBR64, RET]), None);
+    // mov [rsp], rdi: the return address
+    assert_eq!(moved(RETURN, &[ENDBR64, &[0x48, 0x89, 0x3c, 0x24], PUSH_RBX]), None);
+    assert_eq!(moved(RETURN, &[ENDBR64, STORE_ABOVE, PUSH_RBX]), Some((9, Push)));
+}
+
+#[test]
 fn a_refused_first_byte_moves_even_to_what_is_single_stepped() {
     assert_eq!(moved(ENTRY, &[NOP10, TEST_RDI_RDI, RET]), Some((10, SingleStepped)));
     let bytes = joined(&[NOP10, TEST_RDI_RDI, PUSH_RBX]);

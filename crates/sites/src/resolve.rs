@@ -18,14 +18,16 @@ pub struct Options {
     pub pid: Option<u32>,
     /// What the kernel can do.
     pub capabilities: Capabilities,
+    /// Whether the programs read arguments. If not, a uprobe may move past instructions that change them.
+    pub arguments: bool,
     /// Takes each spec literally: the first byte, the mechanism that it names, one link each.
     pub naive: bool,
 }
 
 impl Options {
-    /// At most 10,000 places, any process.
+    /// At most 10,000 places, any process, programs that read arguments.
     pub fn new(capabilities: Capabilities) -> Options {
-        Options { limit: 10_000, pid: None, capabilities, naive: false }
+        Options { limit: 10_000, pid: None, capabilities, arguments: true, naive: false }
     }
 }
 

@@ -9,8 +9,9 @@ use std::path::Path;
 /// Probes of one test; each function takes two.
 const FUNCTIONS: usize = 2_000;
 
-/// Puts probes on the first byte and on the chosen place of the functions of a private copy of `library`, runs the command with that copy, and compares.
-fn compare(name: &str, library: &str, command: &[&str]) {
+/// Puts probes on the first byte and on the chosen place of the functions of a private copy of `library`, runs the command with that copy, and
+/// compares. `arguments`: whether the programs are said to read any.
+fn compare(name: &str, library: &str, arguments: bool, command: &[&str]) {
     let Some(_turn) = turn(name, Mechanism::UprobeMulti) else { return };
     let library = Path::new(library);
     if !library.exists() || !Path::new(command[0]).exists() {
@@ -21,7 +22,7 @@ fn compare(name: &str, library: &str, command: &[&str]) {
     let copy = folder.path().join(library.file_name().expect("a file"));
     std::fs::copy(library, &copy).expect("copy");
     let spec = Spec::parse(&format!("uprobe:{}:*", copy.display())).expect("spec");
-    let mut choice = Choice { limit: 100_000, ..Choice::new(capabilities()) };
+    let mut choice = Choice { limit: 100_000, arguments, ..Choice::new(capabilities()) };
     let chosen = resolve(std::slice::from_ref(&spec), &choice).expect("places");
     choice.naive = true;
     let first = resolve(std::slice::from_ref(&spec), &choice).expect("places");
@@ -67,10 +68,17 @@ fn compare(name: &str, library: &str, command: &[&str]) {
 
 #[test]
 fn libstdcxx() {
-    compare("libstdc++", "/usr/lib/x86_64-linux-gnu/libstdc++.so.6", &["/usr/bin/apt-cache", "--version"]);
+    compare(
+        "libstdc++",
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+        true,
+        &["/usr/bin/apt-cache", "--version"],
+    );
 }
 
 #[test]
 fn libc() {
-    compare("libc", "/lib/x86_64-linux-gnu/libc.so.6", &["/usr/bin/sort", "-n", "/proc/self/maps"]);
+    let command = ["/usr/bin/sort", "-n", "/proc/self/maps"];
+    compare("libc", "/lib/x86_64-linux-gnu/libc.so.6", true, &command);
+    compare("libc, no arguments read", "/lib/x86_64-linux-gnu/libc.so.6", false, &command);
 }

@@ -76,7 +76,8 @@ fn code<'a>(object: &Object, asked: &Asked, bytes: &'a [u8], options: &Options) 
 }
 
 fn offer(object: &Object, asked: &Asked, bytes: &[u8], options: &Options) -> Result<Offer> {
-    let needs = Needs { arguments: !asked.returns, return_address: asked.returns };
+    let arguments = options.arguments && !asked.returns;
+    let needs = Needs { arguments, return_address: asked.returns };
     let mut offer = choose::offer(&code(object, asked, bytes, options)?, needs);
     // Another function that begins within this one.
     let next = object
@@ -210,12 +211,14 @@ fn chosen(
                 choices.push(format!(
                     "at +{at} ({class}): {why}; passing {passed} changes nothing that the probe sees"
                 ));
-                if better.stack_lower > 0 {
+                if !options.arguments && !asked.returns {
+                    choices.push("the program reads no arguments, so they may have changed there".to_owned());
+                } else if better.stack_lower > 0 {
                     let lower = better.stack_lower;
                     choices.push(format!("the stack pointer is {lower} bytes lower there: arguments on the stack are {lower} bytes further from it"));
                 }
                 if better.after_read {
-                    choices.push("memory that an argument leads to is read before: a call that faults there is not seen".to_owned());
+                    choices.push("memory that an argument may lead to is touched before: a call that faults there is not seen".to_owned());
                 }
                 offset = better.offset;
                 here = classify(offset);
