@@ -33,6 +33,8 @@ pub use statistics::Statistics;
 
 /// Bytes of the ring that carries alarms: `alarms` in `bpf/probes.bpf.c`.
 const ALARM_BYTES: usize = 4096;
+/// More probes than these may need more descriptors than the soft limit allows: two or three each.
+const FEW: usize = 100;
 /// Entries of a hash map read in one system call: more than any bucket holds.
 const BATCH: usize = 4096;
 
@@ -195,6 +197,9 @@ impl Group {
         }) {
             let what = format!("{}: asked for twice", links::describe(&point.place));
             return Err(Error::new(Kind::Usage, what));
+        }
+        if points.len() > FEW && !self.options.mechanism.is_multi() {
+            os::raise_descriptor_limit();
         }
         match links::attach(&self.template, &mut self.programs, &self.options, &self.attached, points) {
             Ok(attached) => {
