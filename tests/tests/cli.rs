@@ -5,9 +5,17 @@ use serde_json::Value;
 
 #[test]
 fn help_and_version_go_to_stdout() {
-    for arguments in
-        ["--help", "-h", "help", "profile --help", "profile -h", "system-info --help", "--version", "-V"]
-    {
+    for arguments in [
+        "--help",
+        "-h",
+        "help",
+        "profile --help",
+        "profile -h",
+        "system-info --help",
+        "weigh --help",
+        "--version",
+        "-V",
+    ] {
         let run = Lightfoot::new(arguments).run();
         assert_eq!(run.code, Some(0), "{arguments}: {}", run.stderr);
         assert!(!run.stdout.is_empty() && run.stderr.is_empty(), "{arguments}");

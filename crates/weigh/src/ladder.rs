@@ -84,7 +84,7 @@ impl Pace {
 }
 
 /// Blocks with several threads are so many times as long: threads take time to come together.
-const TOGETHER_TIMES: f64 = 8.0;
+const TOGETHER_TIMES: f64 = 4.0;
 /// Of blocks in which not all threads ran together so many times as many as wanted are tried.
 const PATIENCE: u32 = 4;
 /// Fewest and most operations of a block.

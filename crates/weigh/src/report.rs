@@ -384,7 +384,7 @@ pub(crate) mod tests {
 
         let mut one = measured(rung(Mechanism::TpBtf, Site::SysEnter, Body::Empty), 120.0, 1.0, 0.0);
         one.visits.clear();
-        let report = Report::new(&[one.clone()], circumstances(), |_, _| None);
+        let report = Report::new(std::slice::from_ref(&one), circumstances(), |_, _| None);
         assert!(
             report.rows[0].available
                 && report.rows[0].why.as_deref().is_some_and(|w| w.contains("not reached"))
@@ -410,7 +410,7 @@ pub(crate) mod tests {
         let mut stolen = circumstances();
         stolen.disturbance.steal_percent = Some(30.0);
         let quiet = measured(rung(Mechanism::TpBtf, Site::SysEnter, Body::Empty), 120.0, 80.0, 1.0);
-        let report = Report::new(&[quiet.clone()], stolen, |_, _| None);
+        let report = Report::new(std::slice::from_ref(&quiet), stolen, |_, _| None);
         assert!(report.noise.why.as_deref().is_some_and(|why| why.contains("30 %")));
 
         let mut unsteady = quiet;
