@@ -69,6 +69,13 @@ fn functions(system: &System, spec: &Spec, options: &Options, wanted: Wanted<'_>
         let what = if many { "no kernel function matches it" } else { "the kernel has no such function" };
         return Err(Error::not_found(format!("{spec}: {what}{}", did_you_mean(&near))));
     }
+    if wanted.offset > 0
+        && let Some(size) = system.function_size(wanted.function).filter(|&size| wanted.offset >= size)
+    {
+        let message =
+            format!("{spec}: {} has {size} bytes, +{} lies behind its end", wanted.function, wanted.offset);
+        return Err(Error::new(Kind::Offset, message));
+    }
     let (mechanism, why) = function_mechanism(system, spec, options, &wanted, names.len(), times)?;
     let trampoline = matches!(mechanism, Mechanism::Fentry | Mechanism::Fexit);
     let known_to_btf: Option<BTreeSet<&str>> = trampoline.then(|| {

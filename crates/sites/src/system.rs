@@ -100,6 +100,29 @@ impl System {
         }
     }
 
+    /// Bytes from a function of the kernel to the next symbol; `None` if addresses are hidden.
+    pub(crate) fn function_size(&self, name: &str) -> Option<u64> {
+        let (mut start, mut addresses) = (None, Vec::new());
+        let mut reader = BufReader::with_capacity(64 << 10, File::open(self.file("/proc/kallsyms")).ok()?);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if (&mut reader).take(TEXT_BYTES).read_until(b'\n', &mut line).ok()? == 0 {
+                break;
+            }
+            let text = std::str::from_utf8(&line).unwrap_or_default();
+            let address =
+                text.split_ascii_whitespace().next().and_then(|word| u64::from_str_radix(word, 16).ok());
+            let Some(address) = address.filter(|&address| address != 0) else { continue };
+            if function_line(&line).is_some_and(|(other, _)| other == name) {
+                start.get_or_insert(address);
+            }
+            addresses.push(address);
+        }
+        let start = start?;
+        addresses.into_iter().filter(|&address| address > start).min().map(|next| next - start)
+    }
+
     /// The system calls that this kernel has, of those we know the number of; all that we know if it does not say.
     pub(crate) fn syscalls(&self) -> &BTreeSet<&'static str> {
         self.syscalls.get_or_init(|| {

@@ -168,10 +168,18 @@ fn wrong_places() {
     };
     let naive = naive.write(
         "bin/x",
-        Elf::new().function("ten", &[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0xc3]).bytes(),
+        Elf::new()
+            .function("ten", &[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0xc3])
+            .function("plain", PLAIN)
+            .bytes(),
     );
     let (kind, message) = naive.error("u:/bin/x:ten");
     assert!(kind == Kind::Refused && message.contains("never fire"), "{message}");
+    // Of several that were named each must be possible; of a pattern what is not is left out.
+    assert_eq!(naive.error("u:/bin/x:plain,u:/bin/x:ten").0, Kind::Refused);
+    let rest = naive.sites("u:/bin/x:*");
+    assert_eq!((rest.len(), rest[0].name.as_str()), (1, "uprobe:/bin/x:plain"));
+    assert!(rest[0].warnings[0].starts_with("1 functions of /bin/x are left out"), "{:?}", rest[0].warnings);
     let script = Machine::new().write("bin/x", "#!/bin/sh\n");
     assert!(script.error("u:/bin/x:f").1.contains("not an ELF file"));
 }
@@ -306,6 +314,9 @@ fn functions_of_the_kernel() {
     );
     assert_eq!(mechanisms(&machine, "k:ext4:ext4_*").len(), 1);
     assert_eq!(machine.error("k:vmlinux:ext4_open").0, Kind::NotFound);
+    let addresses = Machine::new().write("proc/kallsyms", "1000 T vfs_read\n1020 T vfs_write\n");
+    assert_eq!(addresses.sites("k:vfs_read+31").len(), 1);
+    assert_eq!(addresses.error("k:vfs_read+32").0, Kind::Offset);
     assert!(machine.error("k:vfs_raed").1.contains("did you mean vfs_read?"));
     assert_eq!(machine.error("f:vfs_read").0, Kind::Unsupported, "BTF does not describe it");
     machine.options.capabilities = Capabilities::new([Mechanism::Tracepoint], Nop5::Trap);

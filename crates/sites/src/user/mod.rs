@@ -32,6 +32,8 @@ struct Asked {
     /// Bytes from its start.
     offset: u64,
     returns: bool,
+    /// One of several that the spec stands for.
+    of_many: bool,
     /// An address was given: that instruction is meant.
     literal: bool,
     /// Of a USDT probe: its semaphore as an offset in the file. `Some(None)`: it has none.
@@ -66,7 +68,10 @@ pub(crate) fn resolve(system: &System, specs: &[Spec], options: &Options) -> Res
                 },
             };
             match asked(spec, &objects[object], object) {
-                Ok(more) => all.extend(more.into_iter().map(|asked| Asked { spec: index, ..asked })),
+                Ok(more) => {
+                    let of_many = more.len() > 1 || files.len() > 1;
+                    all.extend(more.into_iter().map(|asked| Asked { spec: index, of_many, ..asked }));
+                }
                 Err(error) => drop(first_error.get_or_insert(error)),
             }
             if all.len() > options.limit {
@@ -110,6 +115,7 @@ fn asked(spec: &Spec, object: &Object, number: usize) -> Result<Vec<Asked>> {
                         end,
                         offset: *offset,
                         returns: *returns,
+                        of_many: false,
                         literal: false,
                         usdt: None,
                         warnings: Vec::new(),
@@ -159,6 +165,7 @@ fn at_address(spec: &Spec, object: &Object, number: usize, address: u64) -> Resu
         end,
         offset: address - start,
         returns: false,
+        of_many: false,
         literal: true,
         usdt: None,
         warnings: Vec::new(),
@@ -216,6 +223,7 @@ fn usdt_places(
             end,
             offset,
             returns: false,
+            of_many: false,
             literal: false,
             usdt: Some(semaphore),
             warnings,

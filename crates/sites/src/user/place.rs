@@ -36,7 +36,7 @@ pub(super) fn choose_all(
         match chosen(object, asked, bytes, offer, options) {
             Ok(more) => sites.extend(more.into_iter().map(|site| (asked.spec, site))),
             // Of many functions those that cannot be probed are left out, and it is said.
-            Err(error) if codes.len() > 1 && matches!(error.kind(), Kind::Refused) => refused.push(error),
+            Err(error) if asked.of_many && error.kind() == Kind::Refused => refused.push(error),
             Err(error) => return Err(error),
         }
     }
