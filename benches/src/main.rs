@@ -7,12 +7,14 @@ mod attach;
 mod clocks;
 mod corpus;
 mod farm;
+mod floods;
 mod footprint;
 mod ledger;
 mod machine;
 mod meter;
 mod offcpu;
 mod ordinary;
+mod prices;
 mod samplecost;
 mod sites;
 mod storms;
@@ -65,6 +67,10 @@ enum Name {
     Attach,
     /// A uprobe at the first byte against lightfoot's site.
     Sites,
+    /// What probes cost, predicted and live, against loops that know.
+    Prices,
+    /// The budget of a run of probes in floods of events.
+    Floods,
     /// All of them.
     All,
 }
@@ -92,7 +98,7 @@ fn main() -> Result<()> {
     let wanted = |name: Name| args.names.contains(&name) || args.names.contains(&Name::All);
     println!("{}\n", machine::describe(length.quick));
     type Bench = fn(Length) -> Result<()>;
-    let benches: [(Name, Bench); 14] = [
+    let benches: [(Name, Bench); 16] = [
         (Name::Accuracy, accuracy::run),
         (Name::Transfer, transfer::run),
         (Name::Bpf, samplecost::run),
@@ -105,6 +111,8 @@ fn main() -> Result<()> {
         (Name::Storms, storms::run),
         (Name::Clocks, clocks::run),
         (Name::Offcpu, offcpu::run),
+        (Name::Prices, prices::run),
+        (Name::Floods, floods::run),
         (Name::Attach, attach::run),
         (Name::Sites, sites::run),
     ];

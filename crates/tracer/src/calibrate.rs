@@ -4,8 +4,9 @@
 //! quantile, since what disturbs a block (other work, the host of a virtual machine) only ever adds. What is attached quickly is attached and detached
 //! many times, so that both kinds of blocks see the same weather; a function of ours without a probe takes no time worth that.
 //!
-//! A body's price: in programs, what the kernel's statistics say of it beyond an empty one, block by block, at the same quantile; in
-//! the kernel, where triggers are cheap, the difference of the two triggers.
+//! A body's price: what the kernel's statistics say of it beyond an empty one, block by block, at the same quantile: the bias of the statistics cancels
+//! out. (The difference of two triggers would have the errors of both.) User stacks are weighed with a handful of
+//! frames; a run measures what they cost in the programs that it meets.
 //!
 //! Interrupts: wall time, since a kernel may keep interrupts out of a thread's CPU time.
 
@@ -24,6 +25,8 @@ const QUICK: (usize, usize) = (10, 12);
 const SLOW: (usize, usize) = (60, 2);
 /// Blocks in which a body is measured by statistics.
 const STATISTICS_BLOCKS: usize = 60;
+/// Frames of the stacks that are weighed.
+const FRAMES: u32 = 4;
 /// Period of the timer whose interrupts are weighed, in ns, and the length of its blocks.
 const TIMER_NS: u64 = 50_000;
 const TIMER_BLOCK_NS: u64 = 400_000;
@@ -224,6 +227,12 @@ fn work_for(trigger: Trigger, bare: bool) -> Result<Work> {
     }
 }
 
+/// The same calls at the end of a stack with frames that can be walked.
+fn deep(trigger: Trigger) -> Box<dyn Fn(u64)> {
+    let target = trigger.instruction.and_then(targets::of);
+    Box::new(move |calls| targets::run_deep(target, FRAMES, calls))
+}
+
 fn attached(options: &Options, place: &Place) -> Result<Group> {
     let mut group = Group::load(options)?;
     attach(&mut group, place)?;
@@ -353,15 +362,18 @@ fn run_time(trigger: Trigger, options: &Options) -> Result<Price> {
         )
     } else {
         let work = work_for(trigger, options.bare)?;
-        (work.place, work.call)
+        let call = if options.body == Body::UserStack { deep(trigger) } else { work.call };
+        (work.place, call)
     };
-    let group = attached(options, &place)?;
+    let mut group = attached(options, &place)?;
     let _on = Statistics::on()?;
     let calls = calls_for(&call);
     let mut means = Vec::with_capacity(STATISTICS_BLOCKS);
     let mut before = group.statistics()?;
     for _ in 0..STATISTICS_BLOCKS {
         call(calls);
+        // A full ring would make events cheap.
+        group.events(|_| {});
         let now = group.statistics()?;
         let runs = now.1.saturating_sub(before.1);
         if runs > 0 {
@@ -408,9 +420,6 @@ fn measure_body(family: Family, body: Body) -> Result<Price> {
 /// What one program takes more than another.
 fn measure_addition(family: Family, less: &Options, more: &Options) -> Result<Price> {
     let trigger = sample_of(family);
-    let (a, b) = match family {
-        Family::Kernel => (measure_trigger(trigger, less)?, measure_trigger(trigger, more)?),
-        Family::User | Family::Event => (run_time(trigger, less)?, run_time(trigger, more)?),
-    };
+    let (a, b) = (run_time(trigger, less)?, run_time(trigger, more)?);
     Ok(Price { ns: (b.ns - a.ns).max(0.0), error_ns: (a.error_ns.powi(2) + b.error_ns.powi(2)).sqrt() })
 }

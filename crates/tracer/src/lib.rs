@@ -19,7 +19,8 @@ mod target;
 
 pub use calibrate::Calibration;
 pub use error::{Error, Result};
+pub use lightfoot_kernel::os::monotonic_ns;
 pub use outcome::Outcome;
 pub use report::place;
 pub use request::{Request, TRIAL, Target};
-pub use run::{Progress, Run, capabilities, sites};
+pub use run::{Progress, Run, sites};

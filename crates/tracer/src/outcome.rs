@@ -23,7 +23,9 @@ pub struct Outcome {
     pub body: Body,
     /// Whether this was the trial alone.
     pub dry_run: bool,
-    /// From the first probe attached to the last one detached, in ns of wall time.
+    /// When all probes were attached, on CLOCK_MONOTONIC, in ns.
+    pub begun_ns: u64,
+    /// From then until they were detached, in ns of wall time.
     pub duration_ns: u64,
     /// One entry for each place, in the order asked for.
     pub probes: Vec<Probe>,

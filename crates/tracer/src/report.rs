@@ -31,6 +31,7 @@ pub(crate) struct Ends<'a> {
     pub duration_ns: u64,
     pub own_ns: u64,
     pub start_ns: u64,
+    pub begun_ns: u64,
     pub notes: Vec<String>,
 }
 
@@ -127,6 +128,7 @@ pub(crate) fn outcome(ends: Ends<'_>) -> Outcome {
         pid: ends.pid,
         body: ends.request.body,
         dry_run: ends.request.dry_run,
+        begun_ns: ends.begun_ns,
         duration_ns: ends.duration_ns,
         processes: processes(&ends, &probes),
         probes,

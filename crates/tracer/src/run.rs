@@ -11,9 +11,9 @@ use crate::target::Traced;
 use lightfoot_cost::probes::governor::{Observed, Orders, Seen, Setup};
 use lightfoot_cost::probes::{Account, Checks, Counts, Governor, Verdict, WARN_NS_PER_S, judge};
 use lightfoot_kernel::os::{self, Hurry};
-use lightfoot_kernel::probes::support;
-use lightfoot_model::{Body, Mechanism};
-use lightfoot_sites::{Capabilities, Nop5, Options, Site, resolve};
+use lightfoot_kernel::probes::{capabilities, support};
+use lightfoot_model::Body;
+use lightfoot_sites::{Options, Site, resolve};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -55,6 +55,7 @@ pub struct Run {
     next_look: Instant,
     cpu_at_start_ns: u64,
     start_ns: u64,
+    begun_ns: u64,
     trial: Option<Vec<Verdict>>,
     warnings: Vec<String>,
     notes: Vec<String>,
@@ -70,13 +71,6 @@ pub(crate) struct Summary {
     pub version: &'static str,
 }
 
-/// What this kernel can attach.
-pub fn capabilities() -> Capabilities {
-    let working = Mechanism::ALL.into_iter().filter(|mechanism| support::check(*mechanism).is_ok());
-    // The form that harms leaf functions is assumed: there are cheaper mistakes than leaving such places out.
-    Capabilities::new(working, Nop5::Call)
-}
-
 /// The places that probes stand for, chosen for this kernel.
 ///
 /// # Errors
@@ -86,7 +80,14 @@ pub fn sites(request: &Request) -> Result<Vec<Site>> {
         Target::Process(pid) => Some(pid),
         Target::Machine | Target::Command(_) => None,
     };
-    let options = Options { limit: request.limit, pid, naive: request.naive, ..Options::new(capabilities()) };
+    // No body reads arguments.
+    let options = Options {
+        limit: request.limit,
+        pid,
+        naive: request.naive,
+        arguments: false,
+        ..Options::new(capabilities())
+    };
     Ok(resolve(&request.specs, &options)?)
 }
 
@@ -150,6 +151,7 @@ impl Run {
             next_look: now,
             cpu_at_start_ns: os::process_cpu_ns(),
             start_ns: os::process_cpu_ns().saturating_sub(cpu_before_ns),
+            begun_ns: os::monotonic_ns(),
             trial: None,
             warnings: Vec::new(),
             notes: Vec::new(),
@@ -359,7 +361,9 @@ impl Run {
     /// Whether it is over by itself: the target has ended, the trial is all that was asked for, or no probe is left.
     pub fn over(&mut self) -> bool {
         let tried = self.request.dry_run && self.trial.is_some();
-        tried || self.target.ended() || self.groups.iter().all(|group| !group.attached)
+        // A command goes on without its probes.
+        let nothing_left = !self.target.is_command() && self.groups.iter().all(|group| !group.attached);
+        tried || nothing_left || self.target.ended()
     }
 
     /// Asks the command, if there is one, to end, and ends it if it does not.
@@ -388,7 +392,8 @@ impl Run {
         }
         self.hurry = None;
         let own_ns = self.own_ns();
-        let hits = self.groups.iter().map(|group| group.group.hits()).collect::<lightfoot_kernel::Result<_>>()?;
+        let hits =
+            self.groups.iter().map(|group| group.group.hits()).collect::<lightfoot_kernel::Result<_>>()?;
         let passed: u64 = self.groups.iter().map(|group| group.group.passed()).sum();
         let missed = self.groups.iter().map(|group| group.group.missed().unwrap_or(0)).sum();
         let cut = self.cut()?;
@@ -409,6 +414,7 @@ impl Run {
             duration_ns: duration.as_nanos() as u64,
             own_ns,
             start_ns: self.start_ns,
+            begun_ns: self.begun_ns,
             notes: std::mem::take(&mut self.notes),
         }))
     }

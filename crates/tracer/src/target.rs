@@ -72,6 +72,11 @@ impl Traced {
         Ok(())
     }
 
+    /// Whether it was started for the run.
+    pub fn is_command(&self) -> bool {
+        self.child.is_some()
+    }
+
     /// Whether the process has ended.
     pub fn ended(&mut self) -> bool {
         if let Some(child) = &mut self.child

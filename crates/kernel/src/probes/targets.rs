@@ -124,6 +124,59 @@ impl Target {
     }
 }
 
+// A stack of frame pointers with a loop at its end: what compilers make of Rust keeps no frame pointers, and a walk would end at once.
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".pushsection .text.lightfoot_deep,\"ax\",@progbits",
+    ".balign 64",
+    // (frames, function, calls)
+    "lightfoot_deep: push rbp",
+    "mov rbp, rsp",
+    "push rbx",
+    "push r12",
+    "test rdi, rdi",
+    "jz 2f",
+    "dec rdi",
+    "call lightfoot_deep",
+    "jmp 4f",
+    "2: mov rbx, rdx",
+    "mov r12, rsi",
+    "3: test rbx, rbx",
+    "jz 4f",
+    "call r12",
+    "dec rbx",
+    "jmp 3b",
+    "4: pop r12",
+    "pop rbx",
+    "pop rbp",
+    "ret",
+    ".balign 64",
+    "lightfoot_getppid: mov eax, 110",
+    "syscall",
+    "ret",
+    ".popsection",
+);
+
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" {
+    safe fn lightfoot_deep(frames: u64, function: extern "C" fn(), calls: u64);
+    safe fn lightfoot_getppid();
+}
+
+/// Calls a target so many times, or `getppid` for `None`, at the end of a stack of so many frames more than it is called with, which a walk by frame
+/// pointers finds. Without such a stack where nobody has written one in assembly.
+pub fn run_deep(target: Option<&Target>, frames: u32, calls: u64) {
+    #[cfg(target_arch = "x86_64")]
+    lightfoot_deep(frames.into(), target.map_or(lightfoot_getppid, |target| target.call), calls);
+    #[cfg(not(target_arch = "x86_64"))]
+    match target {
+        Some(target) => target.run(calls),
+        None => getppid(calls),
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = frames;
+}
+
 /// All of them, cheapest class first. Empty if `/proc/self/maps` does not say where our code lies in its file.
 pub fn all() -> &'static [Target] {
     static TARGETS: OnceLock<Vec<Target>> = OnceLock::new();
