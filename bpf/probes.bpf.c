@@ -7,7 +7,8 @@
  * row of its CPU and slot; their sum is what fired. `enter_BODY` and `exit_BODY` find the slot by the number of the system call.
  * `bare_BODY` is the body alone, for prices.
  *
- * Compiled twice: with LF_NESTED for user space in a pid namespace of its own, which takes CO-RE and so the kernel's types at load.
+ * Compiled three times, since libbpf reads all of the kernel's types (5 ms) if a single load is to be fitted to them: with LF_TYPES for system
+ * calls, with LF_NESTED, too, for user space in a pid namespace of its own, and without for all else.
  */
 #include "probes.h"
 #include <bpf/bpf_helpers.h>
@@ -370,47 +371,76 @@ static __always_inline int on(void *ctx, body_function body)
 	return 0;
 }
 
+#ifdef LF_TYPES
 /* --- system calls: raw tracepoints sys_enter(registers, number) and sys_exit(registers, result) ------------------------------- */
 
-/* Registers as the kernel keeps them at the entry: struct pt_regs, whose layout ptrace(2) has made ABI. */
 #if defined(__TARGET_ARCH_x86)
-#define NUMBER_AT (15 * 8) /* orig_ax */
-#define CS_AT (17 * 8)
-#define USER32_CS 0x23 /* __USER32_CS, arch/x86/include/asm/segment.h */
+#define TS_COMPAT 0x0002 /* arch/x86/include/asm/thread_info.h */
+
+struct thread_info___x86 {
+	__u32 status;
+} __attribute__((preserve_access_index));
+
+struct task_struct___x86 {
+	struct thread_info___x86 thread_info;
+} __attribute__((preserve_access_index));
+
+struct pt_regs___x86 {
+	unsigned long orig_ax;
+} __attribute__((preserve_access_index));
 #elif defined(__TARGET_ARCH_arm64)
-#define NUMBER_AT (35 * 8) /* syscallno, behind user_pt_regs and orig_x0 */
+struct pt_regs___arm64 {
+	__s32 syscallno;
+} __attribute__((preserve_access_index));
 #endif
 
-/* Whether a 32-bit program made the call. */
-static __always_inline bool is_compat(const void *registers, __u32 flags)
+/*
+ * Whether the call came in by the way of 32-bit programs, whose numbers mean something else; a 64-bit program may come that way, too
+ * (int 0x80). Loads through the kernel's types cost one nanosecond, a call of bpf_probe_read_kernel ten.
+ */
+static __always_inline bool is_compat(__u32 flags)
 {
 #if defined(__TARGET_ARCH_x86)
-	__u64 cs = 0;
+	struct task_struct___x86 *task;
 
 	if (!(flags & LF_PROBE_COMPAT))
 		return false;
-	bpf_probe_read_kernel(&cs, sizeof(cs), registers + CS_AT);
-	return (__u16)cs == USER32_CS;
+	task = (void *)bpf_get_current_task_btf();
+	return task->thread_info.status & TS_COMPAT;
 #else
-	(void)registers;
 	(void)flags;
 	return false;
 #endif
 }
 
+/* The number of the system call that the current task is about to leave. */
+static __always_inline __u64 number_left(void)
+{
+#if defined(__TARGET_ARCH_x86)
+	struct pt_regs___x86 *registers = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+
+	return registers->orig_ax;
+#elif defined(__TARGET_ARCH_arm64)
+	struct pt_regs___arm64 *registers = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+
+	return (__u32)registers->syscallno;
+#endif
+}
+
 static __always_inline int on_syscall(__u64 *ctx, void *table, __u64 number, body_function body)
 {
-	__u32 flags = config.flags, key = number;
+	__u32 key = number;
 	__u32 *found = number < LF_SYSCALLS ? bpf_map_lookup_elem(table, &key) : NULL;
 
-	if (!found || !*found || is_compat((void *)ctx[0], flags)) {
+	if (!found || !*found || is_compat(config.flags)) {
 		struct lf_probe_cpu *own = (void *)row_of(config.slots);
 
 		if (own)
 			own->passed++;
 		return 0;
 	}
-	fire(ctx, *found - 1, flags, body);
+	/* Read again: kept over what stands above it might be spilled in a way that makes the verifier forget its value. */
+	fire(ctx, *found - 1, config.flags, body);
 	return 0;
 }
 
@@ -421,20 +451,10 @@ static __always_inline int on_enter(__u64 *ctx, body_function body)
 
 static __always_inline int on_exit(__u64 *ctx, body_function body)
 {
-	__u64 number = 0;
-
-	bpf_probe_read_kernel(&number, sizeof(number), (void *)ctx[0] + NUMBER_AT);
-#if defined(__TARGET_ARCH_arm64)
-	number = (__u32)number;
-#endif
-	return on_syscall(ctx, &exited, number, body);
+	return on_syscall(ctx, &exited, number_left(), body);
 }
 
-#define PROGRAMS(body)                                                                                                             \
-	SEC("?raw_tp") int on_##body(void *ctx)                                                                                    \
-	{                                                                                                                          \
-		return on(ctx, body);                                                                                              \
-	}                                                                                                                          \
+#define DISPATCHERS(body)                                                                                                          \
 	SEC("?raw_tp") int enter_##body(__u64 *ctx)                                                                                \
 	{                                                                                                                          \
 		return on_enter(ctx, body);                                                                                        \
@@ -442,6 +462,16 @@ static __always_inline int on_exit(__u64 *ctx, body_function body)
 	SEC("?raw_tp") int exit_##body(__u64 *ctx)                                                                                 \
 	{                                                                                                                          \
 		return on_exit(ctx, body);                                                                                         \
+	}
+#else
+#define DISPATCHERS(body)
+#endif
+
+#define PROGRAMS(body)                                                                                                             \
+	DISPATCHERS(body)                                                                                                          \
+	SEC("?raw_tp") int on_##body(void *ctx)                                                                                    \
+	{                                                                                                                          \
+		return on(ctx, body);                                                                                              \
 	}                                                                                                                          \
 	SEC("?raw_tp") int bare_##body(void *ctx)                                                                                  \
 	{                                                                                                                          \

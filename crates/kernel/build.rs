@@ -16,15 +16,16 @@ fn main() {
     println!("cargo::rerun-if-changed={}", source.display());
     println!("cargo::rerun-if-env-changed=CLANG");
     let clang = clang();
-    // Source, object, definition.
+    // Source, object, definitions.
     let objects = [
-        ("sampler", "sampler", None),
-        ("remote", "remote", None),
-        ("probes", "probes", None),
-        ("probes", "probes_nested", Some("-DLF_NESTED")),
-        ("tls", "tls", None),
+        ("sampler", "sampler", &[][..]),
+        ("remote", "remote", &[]),
+        ("probes", "probes", &[]),
+        ("probes", "probes_types", &["-DLF_TYPES"]),
+        ("probes", "probes_nested", &["-DLF_TYPES", "-DLF_NESTED"]),
+        ("tls", "tls", &[]),
     ];
-    for (name, to, define) in objects {
+    for (name, to, definitions) in objects {
         let status = Command::new(&clang)
             .args(["-O2", "-g", "--target=bpf", "-mcpu=v3", "-nostdinc", "-Wall", "-Wextra", "-Werror"])
             .arg(format!("-D__TARGET_ARCH_{arch}"))
@@ -35,7 +36,7 @@ fn main() {
             .arg("-I")
             .arg(env("DEP_BPF_INCLUDE"))
             .arg("-c")
-            .args(define)
+            .args(definitions)
             .arg(source.join(format!("{name}.bpf.c")))
             .arg("-o")
             .arg(out.join(format!("{to}.bpf.o")))

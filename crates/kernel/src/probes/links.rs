@@ -48,8 +48,11 @@ impl Attached {
 /// Programs loaded so far.
 #[derive(Default)]
 pub(super) struct Programs {
-    loaded: HashMap<(Role, u32, u32), OwnedFd>,
+    loaded: HashMap<Which, OwnedFd>,
 }
+
+/// A program: its role, the slot that is written into it, what it is loaded for in the kernel's types (0: nothing).
+type Which = (Role, u32, u32);
 
 impl Programs {
     pub fn iter(&self) -> impl Iterator<Item = &OwnedFd> {
@@ -66,7 +69,7 @@ impl Programs {
         let threads =
             std::thread::available_parallelism().map_or(1, usize::from).min(missing.len() / 16).max(1);
         let part = missing.len().div_ceil(threads).max(1);
-        let load = |part: &[&(u32, Kin)]| -> Result<Vec<((Role, u32, u32), OwnedFd)>> {
+        let load = |part: &[&(u32, Kin)]| -> Result<Vec<(Which, OwnedFd)>> {
             part.iter()
                 .map(|(slot, kin)| Ok(((role, *slot, kin.btf_id), program.load(*kin, *slot)?)))
                 .collect()

@@ -13,6 +13,8 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probes.bpf.o"));
+/// With dispatchers of system calls.
+static OBJECT_TYPES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probes_types.bpf.o"));
 /// For a pid namespace of one's own.
 static OBJECT_NESTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probes_nested.bpf.o"));
 
@@ -91,7 +93,11 @@ impl Template {
             |what: &str, e| Error::libbpf(format!("cannot {what} the probes' BPF object"), e, take_lines());
         let namespace = os::nested_pid_namespace();
         let mut object = ObjectBuilder::default()
-            .open_memory(if namespace.is_some() { OBJECT_NESTED } else { OBJECT })
+            .open_memory(match namespace {
+                Some(_) => OBJECT_NESTED,
+                None if dispatches(options.mechanism) && !options.bare => OBJECT_TYPES,
+                None => OBJECT,
+            })
             .map_err(|e| failed("open", e))?;
         let config = config(options, namespace.unwrap_or(0));
         let (mut flags, body) = (config.flags, options.body);
@@ -103,10 +109,7 @@ impl Template {
             let wanted = match name.as_str() {
                 "rows" => !options.bare,
                 "gates" | "breaker" | "alarms" => flags & flag::GATE != 0,
-                "entered" | "exited" => {
-                    options.mechanism == Mechanism::RawTracepoint && !options.bare
-                        || options.mechanism == Mechanism::TpBtf && !options.bare
-                }
+                "entered" | "exited" => !options.bare && dispatches(options.mechanism),
                 "counter_per_cpu" => matches!(body, Body::PerCpuCounter | Body::Filter),
                 "counter_shared" => body == Body::SharedCounter,
                 "counts_simple" => body == Body::Simple,
@@ -132,9 +135,7 @@ impl Template {
             program.set_autoload(match role {
                 Some("bare") => options.bare,
                 Some("on") => !options.bare,
-                Some(_) => {
-                    !options.bare && matches!(options.mechanism, Mechanism::RawTracepoint | Mechanism::TpBtf)
-                }
+                Some(_) => !options.bare && dispatches(options.mechanism),
                 None => false,
             });
         }
@@ -204,6 +205,11 @@ impl Program {
         }
         load(&self.name, &instructions, kin)
     }
+}
+
+/// Whether it may be a tracepoint of all system calls, of which some are asked for.
+fn dispatches(mechanism: Mechanism) -> bool {
+    matches!(mechanism, Mechanism::RawTracepoint | Mechanism::TpBtf)
 }
 
 fn config(options: &Options, pidns_inode: u32) -> Config {
