@@ -312,3 +312,49 @@ fn statistics() {
     assert!(time_ns > 0);
     assert_eq!(finished(&mut group).recorded, 3 * EVENTS);
 }
+
+/// The part of `pid_namespaces` that runs in one.
+const NAMESPACE: &str = "LIGHTFOOT_PROBES_NAMESPACE";
+
+/// Not a test by itself.
+#[test]
+fn in_a_pid_namespace() {
+    if std::env::var_os(NAMESPACE).is_none() {
+        return;
+    }
+    let user = &targets::all()[0];
+    for body in Body::ALL {
+        let mut group = attached(options(Mechanism::RawTracepoint, body), getppid_entry());
+        targets::getppid(EVENTS);
+        let mut pids = std::collections::BTreeSet::new();
+        group.events(|event| _ = pids.insert(event.pid));
+        pids.extend(group.hits().expect("hits").iter().map(|hit| hit.pid));
+        assert!(pids.into_iter().all(|pid| pid == std::process::id()), "{}", body.name());
+        assert_exact(body.name(), group, 1);
+        let group = attached(options(Mechanism::UprobeMulti, body), user.place.clone());
+        user.run(EVENTS);
+        assert_exact(body.name(), group, 1);
+    }
+}
+
+/// In a pid namespace of its own a process is known by the number that it has there.
+#[test]
+fn pid_namespaces() {
+    let Some(_turn) = turn("pid_namespaces", Mechanism::UprobeMulti) else { return };
+    let this = std::env::current_exe().expect("this file");
+    let run = Command::new("unshare")
+        .args([
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "sh",
+            "-c",
+            "\"$0\" counts::in_a_pid_namespace --exact; exit $?",
+        ])
+        .arg(this)
+        .env(NAMESPACE, "1")
+        .output()
+        .expect("unshare");
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{said}");
+}
