@@ -29,11 +29,11 @@ struct call {
 	__u64 length_at; /* of the _ex forms */
 };
 
-/* Calls under way, by thread. */
+/* The call under way of each thread, in its own storage: no lock, no hash. entered_ns is 0 between calls. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
 	__type(value, struct call);
 } calls SEC(".maps");
 
@@ -86,46 +86,51 @@ static __always_inline struct lf_tls_counts *counters(void)
 
 static __always_inline int enter(struct pt_regs *regs)
 {
-	__u32 tid = bpf_get_current_pid_tgid();
 	struct lf_tls_counts *count = counters();
-	struct call call = {.entered_ns = bpf_ktime_get_ns(), .ssl = FIRST(regs), .length_at = FOURTH(regs)};
+	struct call *call =
+		bpf_task_storage_get(&calls, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!count)
 		return 0;
 	count->entered++;
-	if (bpf_map_update_elem(&calls, &tid, &call, BPF_ANY))
+	if (!call) {
 		count->no_room++;
+		return 0;
+	}
+	call->entered_ns = bpf_ktime_get_ns();
+	call->ssl = FIRST(regs);
+	call->length_at = FOURTH(regs);
 	return 0;
 }
 
 static __always_inline int leave(struct pt_regs *regs)
 {
-	__u32 tid = bpf_get_current_pid_tgid();
 	struct lf_tls_counts *count = counters();
-	struct call *call = bpf_map_lookup_elem(&calls, &tid);
+	struct call *call = bpf_task_storage_get(&calls, bpf_get_current_task_btf(), NULL, 0);
 	struct lf_tls_event *event;
 	__s64 length = (__s32)VALUE(regs);
 	__u32 cookie = bpf_get_attach_cookie(regs);
-	__u64 pid;
+	__u64 pid, entered_ns;
 
 	if (!count)
 		return 0;
-	if (!call) {
+	if (!call || !call->entered_ns) {
 		count->stray++;
 		return 0;
 	}
+	entered_ns = call->entered_ns;
+	call->entered_ns = 0;
 	count->left++;
 	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		count->lost++;
-		bpf_map_delete_elem(&calls, &tid);
 		return 0;
 	}
 	if ((cookie & LF_TLS_EX) && length > 0 &&
 	    bpf_probe_read_user(&length, sizeof(length), (void *)call->length_at))
 		length = 0;
 	pid = pid_and_tid();
-	event->entered_ns = call->entered_ns;
+	event->entered_ns = entered_ns;
 	event->left_ns = bpf_ktime_get_ns();
 	event->ssl = call->ssl;
 	event->length = length;
@@ -133,7 +138,6 @@ static __always_inline int leave(struct pt_regs *regs)
 	event->tid = pid;
 	event->cookie = cookie;
 	event->reserved = 0;
-	bpf_map_delete_elem(&calls, &tid);
 	/* User space reads on a clock of its own: no wake-up for each call. */
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	count->sent++;

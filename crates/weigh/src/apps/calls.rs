@@ -131,7 +131,7 @@ fn load(way: &Way) -> Result<(Group, Vec<Point>)> {
     let options = Options {
         slots: points.len().max(1) as u32,
         pid: Some(std::process::id()),
-        ..Options::new(way.mechanism, Body::PerCpuCounter)
+        ..Options::new(way.mechanism, Body::Empty)
     };
     Ok((Group::load(&options)?, points))
 }

@@ -106,10 +106,8 @@ pub fn probes(spec: &str, mechanism: Mechanism) -> Result<Probes> {
 
 /// Names of the probes that the server runs into, those of a moment.
 fn made_by(pid: u32, all: &Probes) -> Result<Vec<String>> {
-    let mut group = Group::load(&Options {
-        pid: Some(pid),
-        ..options(Mechanism::RawTracepoint, Body::PerCpuCounter, all)
-    })?;
+    let mut group =
+        Group::load(&Options { pid: Some(pid), ..options(Mechanism::RawTracepoint, Body::Empty, all) })?;
     group.attach(&points(all))?;
     std::thread::sleep(LOOK);
     group.detach()?;
@@ -133,7 +131,7 @@ fn all_ways(server: u32, other: u32, all: &Probes, made: &[String]) -> Result<Ve
     let dispatcher =
         format!("one program on the raw tracepoint sys_enter for all {} system calls", all.len());
     let in_kernel = |name, what: String, pid, mechanism, probes: &Probes| {
-        let options = Options { pid: Some(pid), ..options(mechanism, Body::PerCpuCounter, probes) };
+        let options = Options { pid: Some(pid), ..options(mechanism, Body::Empty, probes) };
         way(name, what, &options, probes, None)
     };
     let raw = Mechanism::RawTracepoint;
