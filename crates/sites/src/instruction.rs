@@ -40,9 +40,10 @@ pub enum Refusal {
         "the kernel takes this instruction (opcode {0:#04x}) for a jump or nop and would leave it out: the program would compute something else"
     )]
     LeftOut(u8),
-    /// Behind a system call that is executed elsewhere the kernel does not come back: measured on 6.18, a segmentation fault.
-    #[error("a system call under a uprobe does not come back: the program would crash")]
-    Syscall,
+    /// The kernel does not come back from where it executes it, or leaves the trace flag behind. Measured on 6.18: `syscall`, `vcmpps` (its
+    /// opcode byte is that of `ret`), `vfnmadd132sd` (that of `popf`), `pushf` with `popf` later: a segmentation fault, a trap.
+    #[error("an instruction with the opcode {0:#04x} does not survive a uprobe: the program would crash")]
+    Crash(u8),
     /// Not at a multiple of four.
     #[error("instructions of arm64 stand at multiples of four")]
     Unaligned,
@@ -146,12 +147,18 @@ fn x86_64(code: &[u8], file_offset: u64, nop5: Nop5) -> Result<Decoded, Refusal>
     if GOOD[usize::from(opcode >> 4)] >> (opcode & 0xf) & 1 == 0 || masking || xop {
         return Err(Refusal::Opcode(opcode));
     }
-    // syscall and sysenter pass the kernel's own check.
-    if opcode == 0x0f && matches!(modrm, 0x05 | 0x34) && !encoding.vector {
-        return Err(Refusal::Syscall);
-    }
-    if encoding.vector && matches!(opcode, 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb) {
-        return Err(Refusal::LeftOut(opcode));
+    if encoding.vector {
+        if matches!(opcode, 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb) {
+            return Err(Refusal::LeftOut(opcode));
+        }
+        if matches!(opcode, 0x9d | 0xc2 | 0xc3 | 0xca | 0xcb) {
+            return Err(Refusal::Crash(opcode));
+        }
+    } else if opcode == 0x9c {
+        return Err(Refusal::Crash(opcode));
+    } else if opcode == 0x0f && matches!(modrm, 0x05 | 0x34) {
+        // syscall and sysenter pass the kernel's own check.
+        return Err(Refusal::Crash(modrm));
     }
     // xchg of r8 with rax has the opcode of nop.
     if opcode == 0x90 && encoding.rex.is_some_and(|rex| rex & 1 != 0) {
@@ -213,6 +220,17 @@ fn arm64(code: &[u8], file_offset: u64) -> Result<Decoded, Refusal> {
         () => Instruction::SingleStepped,
     };
     Ok(Decoded { class, length: 4 })
+}
+
+/// Whether the instruction repeats itself (`rep movsb`): a uprobe on it fires at each repetition. Measured on 6.18.
+pub fn repeats(arch: Arch, code: &[u8]) -> bool {
+    let string = |opcode| matches!(opcode, 0xa4..=0xa7 | 0xaa..=0xaf);
+    arch == Arch::X86_64
+        && Encoding::new(code).is_some_and(|encoding| {
+            !encoding.vector
+                && string(encoding.opcode)
+                && encoding.prefixes.iter().any(|byte| matches!(byte, 0xf2 | 0xf3))
+        })
 }
 
 /// Whether `offset` is the start of an instruction of a function that starts with `code`, by decoding all before it.
@@ -280,9 +298,12 @@ mod tests {
     #[test]
     fn what_the_kernel_rejects_or_mistakes() {
         use Refusal::*;
-        let table: [(&[u8], Refusal); 18] = [
-            (&[0x0f, 0x05], Syscall),
-            (&[0x0f, 0x34], Syscall),
+        let table: [(&[u8], Refusal); 21] = [
+            (&[0x0f, 0x05], Crash(0x05)),
+            (&[0x0f, 0x34], Crash(0x34)),
+            (&[0x9c], Crash(0x9c)),                                         // pushf
+            (&[0xc5, 0xf0, 0xc2, 0xc1, 0x00], Crash(0xc2)),                 // vcmpps
+            (&[0xc4, 0xe2, 0xf1, 0x9d, 0xca], Crash(0x9d)),                 // vfnmadd132sd
             (&[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], Prefix(0x2e)), // the usual nop of ten bytes
             (&[0x3e, 0xff, 0xe0], Prefix(0x3e)),                            // notrack jmp
             (&[0xf0, 0x48, 0xff, 0x07], Prefix(0xf0)),                      // lock inc
@@ -303,6 +324,15 @@ mod tests {
         for (code, expected) in table {
             assert_eq!(class(code), Err(expected), "{code:02x?}");
         }
+    }
+
+    #[test]
+    fn repeated_instructions() {
+        assert!(repeats(Arch::X86_64, &[0xf3, 0xa4])); // rep movsb
+        assert!(repeats(Arch::X86_64, &[0xf3, 0x48, 0xab])); // rep stosq
+        assert!(!repeats(Arch::X86_64, &[0xa4]));
+        assert!(!repeats(Arch::X86_64, &[0xf3, 0xc3])); // rep ret
+        assert!(!repeats(Arch::X86_64, &[]));
     }
 
     #[test]

@@ -273,6 +273,13 @@ fn a_function_that_is_chosen_at_load_time_is_warned_of() {
 }
 
 #[test]
+fn an_instruction_that_repeats_itself_is_warned_of() {
+    // rep movsb; ret
+    let machine = Machine::with(&Elf::new().function("copy", &[0xf3, 0xa4, 0xc3]));
+    assert!(machine.sites("u:/bin/x:copy")[0].warnings[0].contains("each repetition"));
+}
+
+#[test]
 fn the_limit() {
     let mut elf = Elf::new();
     for number in 0..7 {

@@ -251,6 +251,12 @@ fn chosen(
             _ => return Err(refused(harm.to_owned())),
         }
     }
+    if instruction::repeats(code.arch, bytes.get(offset as usize..).unwrap_or_default()) {
+        warnings.push(format!(
+            "{}: the instruction repeats itself, the probe fires at each repetition",
+            asked.name
+        ));
+    }
     let multi = if asked.returns { Mechanism::UretprobeMulti } else { Mechanism::UprobeMulti };
     let single = if asked.returns { Mechanism::Uretprobe } else { Mechanism::Uprobe };
     let mechanism = user_mechanism(asked, options, single, multi)?;
