@@ -3,6 +3,7 @@
 use crate::crew::Crew;
 use crate::ladder::{Block, Claim, Rig, TIMER_PERIOD_NS};
 use crate::rung::{Operation, Rung, Site};
+use lightfoot_kernel::os;
 use lightfoot_kernel::probes::{Group, Options, Point, Statistics, support, targets};
 use lightfoot_model::{Body, Mechanism};
 use lightfoot_sites::{Every, Place};
@@ -27,6 +28,7 @@ pub struct Machine {
     start: Instant,
     crew: Crew,
     groups: HashMap<Rung, Group>,
+    cpus: usize,
     /// Why the kernel keeps no statistics, if it does not.
     statistics: Result<(), String>,
 }
@@ -34,7 +36,8 @@ pub struct Machine {
 impl Default for Machine {
     fn default() -> Machine {
         let statistics = Statistics::on().map(drop).map_err(|error| why(&error));
-        Machine { start: Instant::now(), crew: Crew::default(), groups: HashMap::new(), statistics }
+        let cpus = os::online_cpus().map_or(1, |cpus| cpus.len());
+        Machine { start: Instant::now(), crew: Crew::default(), groups: HashMap::new(), cpus, statistics }
     }
 }
 
@@ -101,14 +104,17 @@ impl Rig for Machine {
         let times = times.max(CLAIM_TIMES);
         let on = Statistics::on().ok()?;
         let (time_before_ns, runs_before) = group.statistics().ok()?;
-        self.crew.block(probe.site.operation(), 1, times);
+        let block = self.crew.block(probe.site.operation(), 1, times);
         let (time_ns, runs) = group.statistics().ok()?;
         drop(on);
         let (time_ns, runs) = (time_ns - time_before_ns, runs - runs_before);
-        // A timer fires by the clock, not by operations.
-        let operations = if probe.mechanism == Mechanism::PerfEvent { runs.max(1) } else { times };
+        let wanted = match probe.site {
+            // A timer fires by the clock, not by operations, and on every CPU.
+            Site::Timer => block.ns * times as f64 / TIMER_PERIOD_NS as f64 * self.cpus as f64,
+            _ => times as f64,
+        };
         let ns_per_run = if runs == 0 { 0.0 } else { time_ns as f64 / runs as f64 };
-        Some(Claim { ns_per_run, runs: runs as f64 / operations as f64 })
+        Some(Claim { ns_per_run, runs: runs as f64 / wanted })
     }
 
     fn now(&self) -> Duration {
@@ -134,7 +140,7 @@ fn why(error: &lightfoot_kernel::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.downcast_ref().map_or_else(|| error.to_string(), lightfoot_kernel::os::plain);
+        let said = error.downcast_ref().map_or_else(|| error.to_string(), os::plain);
         if !text.contains(&said) {
             text = format!("{text}: {said}");
         }
