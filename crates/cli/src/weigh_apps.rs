@@ -9,6 +9,7 @@ use crate::terminal::text_options;
 use crate::weigh::privileged;
 use clap::{Args, ValueEnum};
 use lightfoot_kernel::Kind;
+use lightfoot_weigh::Format;
 use lightfoot_weigh::apps::{self, Error, Progress, Settings};
 use std::io::stdout;
 use std::time::Duration;
@@ -80,12 +81,20 @@ pub fn run(arguments: &WeighArguments, _verbose: bool) -> Result<u8, Failure> {
     line.clear();
     let report = result.map_err(failure)?;
     let width = text_options(&stdout(), 0).width;
+    let place = if output.is_stdout() { None } else { arguments.output.as_deref() };
     output.deliver(|out| report.write(format, out, width))?;
-    if let Some(why) = report.noise.why.as_ref().filter(|_| arguments.output.is_some()) {
+    if let Some(path) = place {
+        say!("wrote {}", path.display());
+    }
+    if let Some(why) = report.noise.why.as_ref().filter(|_| format != Format::Text) {
         say!("lightfoot: this machine is too noisy for these figures: {why}");
     }
     if report.lost() > 0 {
         say!("lightfoot: {} events were lost", report.lost());
+        return Ok(INCOMPLETE);
+    }
+    if ending.asked() {
+        say!("lightfoot: ended early: figures rest on what was measured until then");
         return Ok(INCOMPLETE);
     }
     Ok(DONE)

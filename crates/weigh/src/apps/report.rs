@@ -113,12 +113,12 @@ impl Report {
         if cases.is_empty() {
             return Err(Error::Interrupted);
         }
-        for case in &cases {
-            let Summary { socket_errors, bad_responses, .. } = case.summary;
-            if socket_errors + bad_responses > 0 {
-                let failures = format!("{socket_errors} connections and {bad_responses} responses");
-                return Err(Error::Failed(format!("at {} bytes {failures} failed", case.size)));
-            }
+        if let Some(case) = cases.iter().find(|case| case.summary.bad_responses > 0) {
+            let bad = case.summary.bad_responses;
+            return Err(Error::Failed(format!(
+                "at {} bytes {bad} responses of the server were errors",
+                case.size
+            )));
         }
         let rows: Vec<Row> = cases.iter().flat_map(|case| row::rows(case.size, ways, &case.rounds)).collect();
         let mut notes = Vec::new();
@@ -128,6 +128,14 @@ impl Report {
         let fewest = cases.iter().map(|case| case.rounds.len()).min().unwrap_or(0);
         if fewest < 6 {
             notes.push(format!("{fewest} rounds only: intervals are Student's for the mean, and wide; more time gives more rounds"));
+        }
+        for (what, count) in [
+            ("connections failed", sum(&cases, |summary| summary.socket_errors)),
+            ("responses took longer than two seconds", sum(&cases, |summary| summary.late)),
+        ] {
+            if count > 0 {
+                notes.push(format!("{count} {what}: others kept server or load from running"));
+            }
         }
         let lost: u64 = rows.iter().map(|row| row.seen.lost).sum();
         if lost > 0 {
@@ -171,6 +179,10 @@ impl Report {
             }
         }
     }
+}
+
+fn sum(cases: &[Case], what: impl Fn(&Summary) -> u64) -> u64 {
+    cases.iter().map(|case| what(&case.summary)).sum()
 }
 
 fn noise(cases: &[Case], disturbance: Disturbance) -> Noise {

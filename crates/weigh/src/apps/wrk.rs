@@ -22,8 +22,10 @@ pub struct Load(Child);
 pub struct Summary {
     /// Responses that it counted.
     pub requests: u64,
-    /// Connections, reads and writes that failed, and responses that came too late.
+    /// Connections, reads and writes that failed.
     pub socket_errors: u64,
+    /// Responses that took longer than two seconds.
+    pub late: u64,
     /// Responses that were no success.
     pub bad_responses: u64,
 }
@@ -91,8 +93,15 @@ fn parse(text: &str) -> Option<Summary> {
         if let Some((number, _)) = line.split_once(" requests in ") {
             requests = number.parse().ok();
         } else if let Some(errors) = line.strip_prefix("Socket errors: ") {
-            let numbers = errors.split(", ").map(|each| each.rsplit(' ').next()?.parse::<u64>().ok());
-            summary.socket_errors = numbers.sum::<Option<u64>>()?;
+            for each in errors.split(", ") {
+                let (what, number) = each.rsplit_once(' ')?;
+                let number: u64 = number.parse().ok()?;
+                if what == "timeout" {
+                    summary.late += number;
+                } else {
+                    summary.socket_errors += number;
+                }
+            }
         } else if let Some(number) = line.strip_prefix("Non-2xx or 3xx responses: ") {
             summary.bad_responses = number.parse().ok()?;
         }
@@ -117,7 +126,10 @@ mod tests {
             "Requests/sec",
             "  Socket errors: connect 1, read 2, write 0, timeout 30\n  Non-2xx or 3xx responses: 7\nRequests/sec",
         );
-        assert_eq!(parse(&bad), Some(Summary { requests: 75_839, socket_errors: 33, bad_responses: 7 }));
+        assert_eq!(
+            parse(&bad),
+            Some(Summary { requests: 75_839, socket_errors: 3, late: 30, bad_responses: 7 })
+        );
         for wrong in ["", "unable to connect to 127.0.0.1:1 Connection refused", "many requests in 2.00s"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
