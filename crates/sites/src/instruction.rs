@@ -233,6 +233,23 @@ pub fn repeats(arch: Arch, code: &[u8]) -> bool {
         })
 }
 
+/// Offsets of the instructions of a function that starts with `code`, as far as they can be decoded.
+pub fn starts(arch: Arch, code: &[u8]) -> Vec<u64> {
+    if arch != Arch::X86_64 {
+        return (0..code.len() as u64 / 4).map(|index| index * 4).collect();
+    }
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let mut starts = Vec::new();
+    while decoder.can_decode() {
+        let at = decoder.position() as u64;
+        if decoder.decode().is_invalid() {
+            break;
+        }
+        starts.push(at);
+    }
+    starts
+}
+
 /// Whether `offset` is the start of an instruction of a function that starts with `code`, by decoding all before it.
 pub fn is_start(arch: Arch, code: &[u8], offset: u64) -> bool {
     if arch != Arch::X86_64 {
@@ -368,7 +385,10 @@ mod tests {
     #[test]
     fn starts_of_instructions() {
         let code = [0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5];
-        let starts: Vec<u64> = (0..=8).filter(|&offset| is_start(Arch::X86_64, &code, offset)).collect();
-        assert_eq!(starts, [0, 4, 5, 8]);
+        let all: Vec<u64> = (0..=8).filter(|&offset| is_start(Arch::X86_64, &code, offset)).collect();
+        assert_eq!(all, [0, 4, 5, 8]);
+        assert_eq!(starts(Arch::X86_64, &code), [0, 4, 5]);
+        assert_eq!(starts(Arch::X86_64, &[0x55, 0x06, 0x55]), [0], "ends at what is no instruction");
+        assert_eq!(starts(Arch::Arm64, &code), [0, 4]);
     }
 }

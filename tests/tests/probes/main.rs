@@ -5,6 +5,7 @@
 mod chosen;
 mod counts;
 mod gate;
+mod harmless;
 mod leftovers;
 mod refused;
 
