@@ -7,7 +7,8 @@
  *
  * --flood: calls without looking at clocks on --threads T threads, each on a CPU of its own; every 1,000 calls it adds to a counter of its own
  * and each ms a line "MONOTONIC_NS CALLS CPU_NS" is kept, written at the end. --after-ms M: waits so long before it begins.
- * --exactly N: N calls when a line comes on stdin, then the end; prints N.
+ * --exactly N: N calls when a line comes on stdin (--at-once: at once), then the end; prints N.
+ * --deaf: stdin says nothing.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -83,9 +84,11 @@ static void *flood(void *argument)
 	return NULL;
 }
 
+static int deaf;
+
 static int told(int timeout_ms)
 {
-	struct pollfd in = { .fd = 0, .events = POLLIN };
+	struct pollfd in = { .fd = deaf ? -1 : 0, .events = POLLIN };
 	return poll(&in, 1, timeout_ms) > 0;
 }
 
@@ -126,6 +129,7 @@ int main(int argc, char **argv)
 	double pause_s = number(argc, argv, "--pause-us", 0) / 1e6;
 	uint64_t exactly = (uint64_t)number(argc, argv, "--exactly", 0);
 
+	deaf = flag(argc, argv, "--deaf");
 	watchdog((unsigned)seconds + 10);
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
 		if (!strcmp(places[i].name, name))

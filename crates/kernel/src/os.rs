@@ -242,6 +242,44 @@ impl Drop for Hurry {
     }
 }
 
+/// The calling thread runs before all ordinary ones (`SCHED_FIFO`), as long as this lives: for a thread that mostly sleeps and must not come late.
+/// Threads and processes that it makes are ordinary. To be dropped by the same thread.
+#[derive(Debug)]
+pub struct Urgent(());
+
+impl Urgent {
+    /// `None` if that is not allowed (CAP_SYS_NICE).
+    pub fn new() -> Option<Urgent> {
+        let least = libc::sched_param { sched_priority: 1 };
+        // SAFETY: 0 is the calling thread; `least` lives until the call returns.
+        let result = unsafe {
+            libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const least)
+        };
+        (result == 0).then_some(Urgent(()))
+    }
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        let none = libc::sched_param { sched_priority: 0 };
+        // SAFETY: as above. Becoming ordinary is always allowed.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const none) };
+    }
+}
+
+/// Has the calling thread run on this CPU alone from now on; whether that was allowed.
+pub fn run_on(cpu: u32) -> bool {
+    // SAFETY: cpu_set_t is plain bits, for which zero is a value. CPU_SET stays inside it: what lies beyond is ignored.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if cpu as usize >= 8 * size_of::<libc::cpu_set_t>() {
+            return false;
+        }
+        libc::CPU_SET(cpu as usize, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) == 0
+    }
+}
+
 /// Columns of the terminal behind a descriptor; `None` if it is no terminal or does not know.
 pub fn terminal_columns(terminal: BorrowedFd<'_>) -> Option<usize> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };

@@ -10,10 +10,11 @@ use crate::request::{Request, TRIAL, Target};
 use crate::target::Traced;
 use lightfoot_cost::probes::governor::{Observed, Orders, Seen, Setup};
 use lightfoot_cost::probes::{Account, Checks, Counts, Governor, Verdict, WARN_NS_PER_S, judge};
-use lightfoot_kernel::os::{self, Hurry};
+use lightfoot_kernel::Kind;
+use lightfoot_kernel::os::{self, Urgent};
 use lightfoot_kernel::probes::{capabilities, support};
-use lightfoot_model::Body;
-use lightfoot_sites::{Options, Site, resolve};
+use lightfoot_model::{Body, Mechanism};
+use lightfoot_sites::{Capabilities, Options, Site, resolve};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -22,8 +23,6 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(250);
 /// The same while events come through a ring that has to be emptied.
 const LOOK_AT_EVENTS: Duration = Duration::from_millis(20);
-/// While a budget is kept: a flood on all CPUs must not keep us from seeing it.
-const NICENESS: i32 = -20;
 
 /// What is known while it runs.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +49,8 @@ pub struct Run {
     orders: Orders,
     target: Traced,
     measuring: Measuring,
-    hurry: Option<Hurry>,
+    /// While a budget is kept: a flood on all CPUs must not keep us from seeing it.
+    urgent: Option<Urgent>,
     started: Instant,
     next_look: Instant,
     cpu_at_start_ns: u64,
@@ -69,6 +69,12 @@ pub(crate) struct Summary {
     pub dry_run: bool,
     pub command_line: String,
     pub version: &'static str,
+}
+
+/// Why this process may attach nothing at all, if that is so.
+fn forbidden() -> Option<lightfoot_kernel::Error> {
+    let every_kernel_has = Mechanism::RawTracepoint;
+    support::check(every_kernel_has).err().filter(|error| error.kind() == Kind::Privilege)
 }
 
 /// The places that probes stand for, chosen for this kernel.
@@ -98,6 +104,9 @@ impl Run {
     /// See [`Error`]. Nothing is left attached.
     pub fn start(request: Request) -> Result<Run> {
         let cpu_before_ns = os::process_cpu_ns();
+        if let Some(error) = forbidden() {
+            return Err(Error::from_set_up(error));
+        }
         os::raise_descriptor_limit();
         if let Target::Process(pid) = request.target {
             Traced::find(Target::Process(pid))?;
@@ -146,7 +155,7 @@ impl Run {
             orders,
             target,
             measuring: Measuring::new(),
-            hurry: None,
+            urgent: None,
             started: now,
             next_look: now,
             cpu_at_start_ns: os::process_cpu_ns(),
@@ -158,7 +167,7 @@ impl Run {
             end_seen: false,
         };
         if run.governor.is_some() {
-            run.hurry = Hurry::new(NICENESS);
+            run.urgent = Urgent::new();
         }
         run.look(Vec::new())?;
         run.target.release()?;
@@ -309,13 +318,12 @@ impl Run {
     /// The trial is over: would these probes cost too much?
     fn judge(&mut self, trial: Duration) -> Result<()> {
         let limit = self.request.budget_ns_per_s.unwrap_or(WARN_NS_PER_S);
-        let fired = |site: usize| self.account.lines()[site].counts.fired;
         let gone = |site: usize| self.governor.as_ref()?.report().detached_ns.get(site).copied().flatten();
         let mut verdicts = Vec::with_capacity(self.sites.len());
         for site in 0..self.sites.len() {
             let ns = gone(site).unwrap_or(trial.as_nanos() as u64);
             let predicted = self.priced.predicted[site].as_ref().ok().copied();
-            verdicts.extend(judge(ns, &[(fired(site), predicted)], limit));
+            verdicts.push(judge(ns, &self.account.lines()[site].counts, predicted, limit));
         }
         for warning in report::warnings(&self.sites, &verdicts, self.request.budget_ns_per_s) {
             self.warnings.push(warning.clone());
@@ -386,11 +394,12 @@ impl Run {
         }
         let duration = self.started.elapsed();
         self.measuring.end(&self.groups, &mut self.account)?;
-        self.observe()?;
+        // What came after the last look is spent, too.
+        self.look(Vec::new())?;
         if self.trial.is_none() {
             self.judge(duration)?;
         }
-        self.hurry = None;
+        self.urgent = None;
         let own_ns = self.own_ns();
         let hits =
             self.groups.iter().map(|group| group.group.hits()).collect::<lightfoot_kernel::Result<_>>()?;
