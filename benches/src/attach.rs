@@ -32,7 +32,9 @@ struct Row {
 pub fn run(length: Length) -> Result<()> {
     let rounds = length.rounds(9);
     let title = format!("attach: ms of wall time, the least and the median of {rounds} rounds");
-    let columns = ["kind", "places", "probes", "load", "attach", "detach", "median attach", "median detach"];
+    // `stop`: until no program runs any more, of `detach`: until the kernel has taken everything back.
+    let columns =
+        ["kind", "places", "probes", "load", "attach", "stop", "detach", "median attach", "median detach"];
     let mut table = Table::new(&title, &columns);
     let folder = tempfile::tempdir()?;
     let library = private_library(folder.path())?;
@@ -47,7 +49,7 @@ pub fn run(length: Length) -> Result<()> {
             Err(why) => vec![why.to_string()],
         };
         let name = vec![row.mechanism.name().to_string(), row.what.to_string()];
-        table.row(name.into_iter().chain(cells).chain(std::iter::repeat(String::new())).take(8).collect());
+        table.row(name.into_iter().chain(cells).chain(std::iter::repeat(String::new())).take(9).collect());
     }
     table.print();
     Ok(())
@@ -103,7 +105,7 @@ fn measure(row: &Row, rounds: usize) -> Result<Vec<String>> {
     let points: Vec<Point> =
         (0..).zip(&row.places).map(|(slot, place)| Point { slot, place: place.clone() }).collect();
     let options = Options { pid: row.pid, slots: probes as u32, ..Options::new(row.mechanism, Body::Empty) };
-    let (mut load, mut attach, mut detach) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut load, mut attach, mut stop, mut detach) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let timed = |times: &mut Vec<f64>, start: Instant| times.push(start.elapsed().as_secs_f64() * 1e3);
         let start = Instant::now();
@@ -116,6 +118,8 @@ fn measure(row: &Row, rounds: usize) -> Result<Vec<String>> {
         }
         timed(&mut attach, start);
         let start = Instant::now();
+        group.stop();
+        timed(&mut stop, start);
         group.detach()?;
         timed(&mut detach, start);
     }
@@ -126,6 +130,7 @@ fn measure(row: &Row, rounds: usize) -> Result<Vec<String>> {
         probes.to_string(),
         format!("{:.1}", least(&load)),
         reached(least(&attach)),
+        reached(least(&stop)),
         reached(least(&detach)),
         median(&attach),
         median(&detach),

@@ -4,12 +4,16 @@
 //! Everything is a descriptor of this process: when it ends, however it ends, nothing is left.
 
 mod abi;
+mod events;
 mod links;
+mod maps;
+mod multi;
 mod nop5;
 mod program;
 mod ring;
 mod statistics;
 pub mod support;
+mod syscalls;
 pub mod targets;
 pub mod tls;
 pub mod tracefs;
@@ -23,7 +27,7 @@ use links::{Attached, Programs};
 use program::{Kin, Template};
 use ring::Ring;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -33,10 +37,10 @@ pub use statistics::Statistics;
 
 /// Bytes of the ring that carries alarms: `alarms` in `bpf/probes.bpf.c`.
 const ALARM_BYTES: usize = 4096;
+/// Threads that close links, at most.
+const CLOSERS: usize = 64;
 /// More probes than these may need more descriptors than the soft limit allows: two or three each.
 const FEW: usize = 100;
-/// Entries of a hash map read in one system call: more than any bucket holds.
-const BATCH: usize = 4096;
 
 /// What a group is loaded with.
 #[derive(Clone, Debug)]
@@ -213,7 +217,7 @@ impl Group {
                 Ok(())
             }
             Err(error) => {
-                links::forget(&self.template, &self.options, points)?;
+                syscalls::forget(&self.template, &self.options, points)?;
                 Err(error)
             }
         }
@@ -223,12 +227,26 @@ impl Group {
         self.attached.iter().flat_map(|attached| &attached.points)
     }
 
-    /// From the moment that this returns no program runs any more; takes milliseconds for every mechanism. What the kernel keeps of single perf
-    /// events (a breakpoint that leads nowhere) goes with [`Group::detach`].
+    /// From the moment that this returns no program runs any more. What the kernel keeps of single perf events (a breakpoint that leads nowhere)
+    /// goes with [`Group::detach`].
     pub fn stop(&mut self) {
-        for attached in &mut self.attached {
-            attached.link = None;
+        let links: Vec<OwnedFd> =
+            self.attached.iter_mut().filter_map(|attached| attached.link.take()).collect();
+        let on_events = self.attached.iter().any(|attached| attached.event.is_some());
+        if !on_events || links.len() < 2 {
+            return;
         }
+        // To close the link of a perf event takes a grace period of RCU, 30 ms; all wait for the same one if they wait together.
+        let part = links.len().div_ceil(CLOSERS);
+        let mut links = links.into_iter().peekable();
+        std::thread::scope(|scope| {
+            while links.peek().is_some() {
+                let some: Vec<OwnedFd> = links.by_ref().take(part).collect();
+                let close = std::thread::Builder::new().stack_size(64 << 10);
+                // Without a thread they are closed here.
+                let _ = close.spawn_scoped(scope, move || drop(some));
+            }
+        });
     }
 
     /// Detaches everything; counters stay readable. Single perf events take the kernel up to 100 ms each.
@@ -238,7 +256,7 @@ impl Group {
     pub fn detach(&mut self) -> Result<()> {
         self.stop();
         for attached in self.attached.drain(..) {
-            links::forget(&self.template, &self.options, &attached.points)?;
+            syscalls::forget(&self.template, &self.options, &attached.points)?;
         }
         Ok(())
     }
@@ -252,7 +270,7 @@ impl Group {
             let (gone, kept): (Vec<Point>, Vec<Point>) =
                 std::mem::take(&mut attached.points).into_iter().partition(|point| point.slot == slot);
             let dispatched = gone.iter().any(|point| matches!(point.place, Place::Syscall { .. }));
-            links::forget(&self.template, &self.options, &gone)?;
+            syscalls::forget(&self.template, &self.options, &gone)?;
             // A dispatcher has been told already; where nothing is left to dispatch it goes.
             if gone.is_empty() || (dispatched && !kept.is_empty()) {
                 attached.points = kept;
@@ -372,7 +390,7 @@ impl Group {
     pub fn hits(&self) -> Result<Vec<Hits>> {
         let mut hits = Vec::new();
         if self.options.body == Body::Simple {
-            read_hash(self.template.map("counts_simple")?, |key: &[u32; 2], weighed| {
+            maps::read_hash(self.template.map("counts_simple")?, |key: &[u32; 2], weighed| {
                 hits.push(Hits { slot: key[0], pid: key[1], weighed });
             })?;
         }
@@ -387,15 +405,15 @@ impl Group {
         let mut total = 0;
         match self.options.body {
             Body::PerCpuCounter | Body::Filter => {
-                let values = read_first(self.template.map("counter_per_cpu")?, self.cpus)?;
+                let values = maps::read_first(self.template.map("counter_per_cpu")?, self.cpus)?;
                 total = values.iter().sum();
             }
-            Body::SharedCounter => total = read_first(self.template.map("counter_shared")?, 1)?[0],
+            Body::SharedCounter => total = maps::read_first(self.template.map("counter_shared")?, 1)?[0],
             Body::Simple => {
-                read_hash(self.template.map("counts_simple")?, |_: &[u32; 2], value| total += value)?;
+                maps::read_hash(self.template.map("counts_simple")?, |_: &[u32; 2], value| total += value)?;
             }
             Body::Complex => {
-                read_hash(self.template.map("counts_complex")?, |_: &[u32; 6], value| total += value)?;
+                maps::read_hash(self.template.map("counts_complex")?, |_: &[u32; 6], value| total += value)?;
             }
             Body::Empty | Body::Event | Body::UserStack | Body::KernelStack => {}
         }
@@ -448,52 +466,6 @@ fn wait(fd: BorrowedFd<'_>, timeout: Duration) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Values of key 0 of a map of u64, one or one for each CPU.
-fn read_first(map: BorrowedFd<'_>, values: usize) -> Result<Vec<u64>> {
-    let (key, mut words) = (0u32, vec![0u64; values]);
-    // SAFETY: the key has 4 bytes; the kernel writes 8 for each value, of which there is one for each possible CPU at most.
-    let result = unsafe {
-        libbpf_sys::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const key).cast(), words.as_mut_ptr().cast())
-    };
-    if result < 0 {
-        return Err(Error::io("cannot read a counter", io::Error::from_raw_os_error(-result)));
-    }
-    Ok(words)
-}
-
-/// Each entry of a hash map with keys of N words of 32 bits and values of 64, read in batches.
-fn read_hash<const N: usize>(map: BorrowedFd<'_>, mut take: impl FnMut(&[u32; N], u64)) -> Result<()> {
-    let (mut keys, mut values) = (vec![[0u32; N]; BATCH], vec![0u64; BATCH]);
-    let (mut position, mut next, mut first) = (0u64, 0u64, true);
-    loop {
-        let mut count = BATCH as u32;
-        let start = if first { std::ptr::null_mut() } else { (&raw mut position).cast() };
-        // SAFETY: `keys` and `values` have room for `count` entries of the map's sizes; `position` and `next` for a bucket's number.
-        let result = unsafe {
-            libbpf_sys::bpf_map_lookup_batch(
-                map.as_raw_fd(),
-                start,
-                (&raw mut next).cast(),
-                keys.as_mut_ptr().cast(),
-                values.as_mut_ptr().cast(),
-                &raw mut count,
-                std::ptr::null(),
-            )
-        };
-        // ENOENT: that was the last batch; it may still have entries.
-        if result < 0 && result != -libc::ENOENT {
-            return Err(Error::io("cannot read counts", io::Error::from_raw_os_error(-result)));
-        }
-        for (key, value) in keys.iter().zip(&values).take(count as usize) {
-            take(key, *value);
-        }
-        if result < 0 {
-            return Ok(());
-        }
-        (position, first) = (next, false);
-    }
 }
 
 #[cfg(test)]
