@@ -51,7 +51,7 @@ pub struct ProbingArguments {
     /// Say for each probe where it is attached and why there.
     #[arg(long, requires = "probes")]
     pub explain: bool,
-    /// List the places that the probes stand for, and attach nothing.
+    /// List what there is of these names, globs or parts of names, and attach nothing; with --explain where each would be attached.
     #[arg(short, long, requires = "probes", conflicts_with_all = ["dry_run", "budget", "events", "duration"])]
     pub list: bool,
     /// Attach for 100 ms only, and say how often each probe would fire and what it would cost.
@@ -93,12 +93,10 @@ pub fn run(arguments: &WeighArguments, verbose: bool) -> Result<u8, Failure> {
         return Err(Failure::new(USAGE, format!("probes are weighed in text or json, not in {format}")));
     }
     let output = Output::open(arguments.output.as_deref())?;
-    let request = request(arguments)?;
     if arguments.probing.list {
-        let sites = lightfoot_tracer::sites(&request)?;
-        output.deliver(|out| text::list(&sites, format, arguments.probing.explain, out))?;
-        return Ok(DONE);
+        return list(arguments, format, output);
     }
+    let request = request(arguments)?;
     let ending = Ending::listen()?;
     let probing = &arguments.probing;
     let by_itself = !probing.argv.is_empty() || probing.events.is_some();
@@ -126,6 +124,31 @@ pub fn run(arguments: &WeighArguments, verbose: bool) -> Result<u8, Failure> {
         say!("{}", text::cost_line(&outcome));
     }
     Ok(code(status, &outcome))
+}
+
+/// Lists what matches: by name; with `--explain` or in JSON the places that would be chosen.
+fn list(arguments: &WeighArguments, format: Format, output: Output) -> Result<u8, Failure> {
+    let explain = arguments.probing.explain;
+    if explain || format == Format::Json {
+        let sites = lightfoot_tracer::sites(&request(arguments)?)?;
+        output.deliver(|out| text::list(&sites, format, explain, out))?;
+        return Ok(DONE);
+    }
+    let options = lightfoot_tracer::options(arguments.probing.pid, MAX_PROBES, false);
+    let mut names: Vec<String> = Vec::new();
+    for pattern in &arguments.probes {
+        let mut each = |name: &str| {
+            names.push(name.to_string());
+            true
+        };
+        lightfoot_sites::list(pattern, false, &options, &mut each).map_err(lightfoot_tracer::Error::from)?;
+    }
+    if names.is_empty() {
+        let what = arguments.probes.join(" ");
+        return Err(Failure::new(FAILED, format!("nothing here is called {what}")));
+    }
+    output.deliver(|out| names.iter().try_for_each(|name| writeln!(out, "{name}")))?;
+    Ok(DONE)
 }
 
 fn json(outcome: &Outcome, out: &mut dyn std::io::Write) -> std::io::Result<()> {

@@ -17,6 +17,7 @@ use lightfoot_kernel::{Error, Kind, Result, os};
 use lightfoot_model::{Body, Instruction, Mechanism, Trigger};
 use lightfoot_sites::{Every, Place};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Length of a block, in ns of CPU time.
 const BLOCK_NS: u64 = 60_000;
@@ -86,17 +87,10 @@ impl Calibration {
     /// What an account needs to read the kernel's statistics of a trigger: their bias, and what they add to a firing while they are on, in ns.
     pub fn statistics(&mut self, trigger: Trigger) -> Option<(f64, f64)> {
         let family = Family::of(trigger.mechanism);
-        if !self.prices.bias.contains_key(&trigger) {
-            let bias = run_time(trigger, &options(trigger, Body::Empty)).ok()?;
-            self.prices.bias.insert(trigger, bias);
-            self.changed = true;
-        }
-        if !self.prices.statistics.contains_key(&family) {
-            let extra = measure_statistics(family).ok()?;
-            self.prices.statistics.insert(family, extra);
-            self.changed = true;
-        }
-        Some((self.prices.bias.get(&trigger)?.ns, self.prices.statistics.get(&family)?.ns))
+        let empty = options(trigger, Body::Empty);
+        let bias = self.know(|prices| &mut prices.bias, trigger, || run_time(trigger, &empty)).ok()?;
+        let extra = self.know(|prices| &mut prices.statistics, family, || measure_statistics(family)).ok()?;
+        Some((bias.ns, extra.ns))
     }
 
     /// Why a trigger has no price.
@@ -114,27 +108,34 @@ impl Calibration {
 
     fn measure(&mut self, trigger: Trigger, around: Around, checks: Checks, body: Body) -> Result<()> {
         let family = Family::of(trigger.mechanism);
-        if !self.prices.triggers.contains_key(&(trigger, around)) {
-            let options = Options { bare: around == Around::Bare, ..options(trigger, Body::Empty) };
-            let price = measure_trigger(trigger, &options)?;
-            self.prices.triggers.insert((trigger, around), price);
-            self.changed = true;
-        }
-        if checks.gate && !self.prices.gate.contains_key(&family) {
+        let empty = Options { bare: around == Around::Bare, ..options(trigger, Body::Empty) };
+        self.know(|prices| &mut prices.triggers, (trigger, around), || measure_trigger(trigger, &empty))?;
+        if checks.gate {
             let plain = options(sample_of(family), Body::Empty);
-            let price = measure_addition(family, &plain, &Options { gate: true, ..plain.clone() })?;
-            self.prices.gate.insert(family, price);
-            self.changed = true;
+            let gated = Options { gate: true, ..plain.clone() };
+            self.know(|prices| &mut prices.gate, family, || measure_addition(family, &plain, &gated))?;
         }
         let wanted = [(checks.process && family != Family::User, Body::Filter), (body != Body::Empty, body)];
         for (_, body) in wanted.into_iter().filter(|(wanted, _)| *wanted) {
-            if !self.prices.bodies.contains_key(&(family, body)) {
-                let price = measure_body(family, body)?;
-                self.prices.bodies.insert((family, body), price);
-                self.changed = true;
-            }
+            self.know(|prices| &mut prices.bodies, (family, body), || measure_body(family, body))?;
         }
         Ok(())
+    }
+
+    /// The price in a table; measured if it is not there.
+    fn know<K: Ord>(
+        &mut self,
+        table: impl Fn(&mut Prices) -> &mut BTreeMap<K, Price>,
+        key: K,
+        measure: impl FnOnce() -> Result<Price>,
+    ) -> Result<Price> {
+        match table(&mut self.prices).entry(key) {
+            Entry::Occupied(known) => Ok(*known.get()),
+            Entry::Vacant(place) => {
+                self.changed = true;
+                Ok(*place.insert(measure()?))
+            }
+        }
     }
 }
 
