@@ -140,7 +140,10 @@ impl Mechanism {
     /// Whether one link takes many places.
     pub fn is_multi(self) -> bool {
         use Mechanism::*;
-        matches!(self, KprobeMulti | KretprobeMulti | KprobeSession | UprobeMulti | UretprobeMulti | UprobeSession)
+        matches!(
+            self,
+            KprobeMulti | KretprobeMulti | KprobeSession | UprobeMulti | UretprobeMulti | UprobeSession
+        )
     }
 
     /// Whether it stands in a program or library, not in the kernel.
