@@ -182,6 +182,11 @@ fn wrong_places() {
     assert!(rest[0].warnings[0].starts_with("1 functions of /bin/x are left out"), "{:?}", rest[0].warnings);
     let script = Machine::new().write("bin/x", "#!/bin/sh\n");
     assert!(script.error("u:/bin/x:f").1.contains("not an ELF file"));
+    let elf = Elf::new().function("f", PLAIN).bytes();
+    let several = Machine::new().write("bin/x", &elf).write("bin/y", &elf).write("bin/script", "#!/bin/sh\n");
+    assert_eq!(several.sites("u:/bin/*:f").len(), 2);
+    let (kind, message) = several.error("u:/bin/*:g");
+    assert!(kind == Kind::NotFound && message.contains("none of the 2 files"), "{message}");
 }
 
 #[test]

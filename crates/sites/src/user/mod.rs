@@ -79,6 +79,10 @@ pub(crate) fn resolve(system: &System, specs: &[Spec], options: &Options) -> Res
             }
         }
         // Of several files it is enough that one has what was asked for.
+        if all.len() == before && files.len() > 1 {
+            let message = format!("{spec}: none of the {} files that match has it", files.len());
+            return Err(Error::not_found(message));
+        }
         if all.len() == before {
             return Err(
                 first_error.unwrap_or_else(|| Error::not_found(format!("{spec}: nothing matches it")))
