@@ -108,6 +108,10 @@ fn open(
                     io::Error::from_raw_os_error(errno),
                 )
                 .with_kind(Kind::NotFound),
+                (Place::Kernel { .. }, libc::EILSEQ) => {
+                    let what = format!("{}: no instruction begins there", describe(&point.place));
+                    Error::new(Kind::Usage, what)
+                }
                 (Place::Perf { .. }, _) => {
                     let what = format!("cannot open {}", describe(&point.place));
                     Error::io(what, io::Error::from_raw_os_error(errno)).with_kind(error.kind())
