@@ -46,17 +46,29 @@ pub(crate) fn price(sites: &[Site], body: Body, checks: Checks, calibration: &mu
     let mut priced = Priced { predicted: Vec::new(), lines: Vec::new() };
     for site in sites {
         let trigger = site.trigger();
-        let predicted = calibration.predict(trigger, Around::Counted, checks, body);
+        let known = !is_other_event(&site.place);
+        let predicted = calibration.predict(trigger, Around::Counted, checks, body).filter(|_| known);
         let (bias_ns, statistics_ns) = match predicted {
             Some(_) => calibration.statistics(trigger).unwrap_or_default(),
             None => (0.0, 0.0),
         };
-        let why = || calibration.why(trigger).unwrap_or("it could not be measured").to_string();
+        let why = || match calibration.why(trigger) {
+            _ if !known => "interrupts of timers are weighed, and this event is none".to_string(),
+            Some(why) => why.to_string(),
+            None => "it could not be measured".to_string(),
+        };
         priced.lines.push(Line::new(predicted.unwrap_or_default(), bias_ns, statistics_ns));
         priced.predicted.push(predicted.ok_or_else(why));
     }
     calibration.save();
     priced
+}
+
+/// A software event that is no clock: it comes with whatever happens (a page fault, a switch), not with an interrupt of its own.
+fn is_other_event(place: &Place) -> bool {
+    const SOFTWARE: u32 = 1;
+    const TASK_CLOCK: u64 = 1;
+    matches!(place, Place::Perf { type_: SOFTWARE, config, .. } if *config > TASK_CLOCK)
 }
 
 /// Sites by mechanism, in the order in which they were asked for.
