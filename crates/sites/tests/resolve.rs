@@ -370,6 +370,33 @@ fn tracepoints_with_and_without_tracefs() {
     assert_eq!(machine.list("t:*", true), ["tracepoint:sched:sched_switch", "    pid_t prev_pid"]);
 }
 
+/// The types of `fuzz/corpus/btf/a-type-of-itself`: a function `f(int count, struct task *who)` and a tracepoint `switch`.
+#[test]
+fn what_btf_describes_is_attached_without_breakpoints_and_perf_events() {
+    let types = include_bytes!("../../../fuzz/corpus/btf/a-type-of-itself");
+    let machine = Machine::new()
+        .write("sys/kernel/btf/vmlinux", types)
+        .write("proc/kallsyms", "0 T f\n0 T g\n0 t loop\n0 t loop\n");
+    let mechanism = |spec: &str| machine.sites(spec)[0].mechanism;
+    assert_eq!(mechanism("k:f"), Mechanism::Fentry);
+    assert_eq!(mechanism("kr:f"), Mechanism::Fexit);
+    assert_eq!(mechanism("k:f+4"), Mechanism::Kprobe, "not the entry");
+    assert_eq!(mechanism("k:g"), Mechanism::Kprobe, "BTF does not describe it");
+    assert_eq!(mechanism("k:loop"), Mechanism::Kprobe, "two functions have this name");
+    assert_eq!(mechanism("f:f"), Mechanism::Fentry);
+    assert_eq!(machine.error("f:g").0, Kind::Unsupported);
+    assert_eq!(mechanism("k:?"), Mechanism::KprobeMulti);
+    assert_eq!(mechanism("t:sched:switch"), Mechanism::RawTracepoint);
+    assert_eq!(mechanism("rt:sw*"), Mechanism::RawTracepoint);
+    assert!(machine.error("rt:swich").1.contains("did you mean rawtracepoint:switch?"));
+    assert_eq!(machine.list("fentry:f", true), ["fentry:f", "    int count", "    struct task * who"]);
+    assert_eq!(machine.list("fexit:f", true).last().unwrap(), "    int retval");
+    assert_eq!(machine.list("rawtracepoint", true), ["rawtracepoint:switch", "    int", "    struct task *"]);
+    let naive = Options { naive: true, ..machine.options.clone() };
+    let specs = Spec::parse_list("k:f").unwrap();
+    assert_eq!(resolve_on(&machine.system(), &specs, &naive).unwrap()[0].mechanism, Mechanism::Kprobe);
+}
+
 #[test]
 fn events_and_timers() {
     let machine = Machine::new();
