@@ -47,6 +47,9 @@ pub struct AppArguments {
     /// With --app: length of one block, 100ms to 1m. Default: 600ms.
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration, requires = "app", hide_short_help = true)]
     pub block: Option<Duration>,
+    /// With --app tls: also the first bytes with multi links and with sessions, for comparison.
+    #[arg(long, requires = "app", hide_short_help = true)]
+    pub every_way: bool,
 }
 
 /// A number of bytes, with `K` or `M`.
@@ -125,6 +128,7 @@ fn settings(arguments: &WeighArguments, app: apps::App) -> Result<Settings, Fail
         return usage("--sizes: at most 16 sizes");
     }
     settings.connections = options.connections;
+    settings.every_way = options.every_way;
     settings.seed = u64::from(std::process::id());
     Ok(settings)
 }

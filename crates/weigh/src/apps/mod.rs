@@ -58,6 +58,8 @@ pub struct Settings {
     pub block: Duration,
     /// Connections that the load keeps open.
     pub connections: u32,
+    /// `tls`: also the ways that nobody would choose here, for comparison.
+    pub every_way: bool,
     /// Decides the order of the blocks.
     pub seed: u64,
 }
@@ -73,7 +75,7 @@ impl Settings {
             App::Syscount => (vec![1 << 10], 90),
         };
         let (time, block) = (Duration::from_secs(seconds), Duration::from_millis(600));
-        Settings { app, sizes, time, block, connections: 20, seed: 1 }
+        Settings { app, sizes, time, block, connections: 20, every_way: false, seed: 1 }
     }
 
     /// Some seconds for each size, roughly.

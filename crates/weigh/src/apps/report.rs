@@ -134,7 +134,7 @@ impl Report {
             ("responses took longer than two seconds", sum(&cases, |summary| summary.late)),
         ] {
             if count > 0 {
-                notes.push(format!("{count} {what}: others kept server or load from running"));
+                notes.push(format!("{count} {what}: something kept server or load from running"));
             }
         }
         let lost: u64 = rows.iter().map(|row| row.seen.lost).sum();

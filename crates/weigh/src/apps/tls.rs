@@ -22,11 +22,13 @@ pub fn run(settings: &Settings, ending: &dyn Fn() -> bool, tell: &mut dyn FnMut(
     let mut server = Server::start(&programs, &settings.sizes, true, cpus.map(|(server, _)| server))?;
     let library = server.libssl().ok_or_else(|| Error::Failed("the server has no libssl".into()))?.to_owned();
     let (naive, chosen) = (places::naive(&library)?, places::chosen(&library)?);
-    let mut ways = vec![
-        Way { name: "none", what: "not watched".into(), watcher: None, why: None },
-        way("naive", naive)?,
-        way("chosen", chosen)?,
-    ];
+    let mut ways = vec![Way { name: "none", what: "not watched".into(), watcher: None, why: None }];
+    if settings.every_way {
+        ways.push(way("multi", Places { manner: Manner::Multi, ..naive.clone() })?);
+        ways.push(way("session", Places { manner: Manner::Session, ..naive.clone() })?);
+    }
+    ways.push(way("naive", naive)?);
+    ways.push(way("chosen", chosen)?);
     let mut random = Random::new(settings.seed);
     let mut cases = Vec::new();
     for (done, &size) in settings.sizes.iter().enumerate() {
