@@ -18,6 +18,7 @@ use lightfoot_model::{Body, Instruction, Mechanism, Trigger};
 use lightfoot_sites::{Every, Place};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::time::Duration;
 
 /// Length of a block, in ns of CPU time.
 const BLOCK_NS: u64 = 60_000;
@@ -29,6 +30,8 @@ const BLOCKS: usize = 40;
 const STRETCHES: usize = 3;
 /// Blocks in which a body is measured by statistics.
 const STATISTICS_BLOCKS: usize = 60;
+/// Between two blocks of events.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Frames of the stacks that are weighed.
 const FRAMES: u32 = 4;
 /// Period of the timer whose interrupts are weighed, in ns, and the length of its blocks.
@@ -396,6 +399,10 @@ fn run_time(trigger: Trigger, options: &Options) -> Result<Price> {
     let mut means = Vec::with_capacity(STATISTICS_BLOCKS);
     let mut before = group.statistics()?;
     for _ in 0..STATISTICS_BLOCKS {
+        if options.body == Body::Event {
+            // Events come with pauses: somebody has to read them.
+            std::thread::sleep(PAUSE);
+        }
         call(calls);
         // A full ring would make events cheap.
         group.events(|_| {});

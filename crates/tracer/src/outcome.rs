@@ -127,6 +127,8 @@ pub struct Cost {
     pub passed: u64,
     /// What they cost, in ns.
     pub passed_ns: f64,
+    /// Traps that led nowhere while probes in programs were detached for the budget, in ns: from the rate before and the time it took.
+    pub detaching_ns: f64,
     /// lightfoot itself while the probes were attached, in ns.
     pub own_ns: u64,
     /// All of that, in ns.

@@ -30,6 +30,8 @@ pub(crate) struct Ends<'a> {
     pub statistics: Option<String>,
     pub duration_ns: u64,
     pub own_ns: u64,
+    /// Traps while probes were detached, in ns.
+    pub detaching_ns: f64,
     pub start_ns: u64,
     pub begun_ns: u64,
     pub notes: Vec<String>,
@@ -189,9 +191,10 @@ fn cost(ends: &Ends<'_>, probes: &[Probe]) -> Cost {
     let dispatched = ends.groups.iter().find(|group| group.dispatches);
     let each = dispatched.and_then(|group| ends.priced.predicted[*group.sites.first()?].as_ref().ok());
     let passed_ns = ends.passed as f64 * each.map_or(0.0, |predicted| predicted.trigger_ns);
-    let total_ns = probes_ns + passed_ns + ends.own_ns as f64;
+    let total_ns = probes_ns + passed_ns + ends.detaching_ns + ends.own_ns as f64;
     Cost {
         probes_ns,
+        detaching_ns: ends.detaching_ns,
         passed: ends.passed,
         passed_ns,
         own_ns: ends.own_ns,
@@ -238,6 +241,12 @@ fn notes(ends: &Ends<'_>, probes: &[Probe]) -> Vec<String> {
              allow; its counts end there",
             probe.name,
             count(probe.fired as f64),
+        ));
+    }
+    if ends.detaching_ns > 0.0 {
+        notes.push(format!(
+            "while the kernel took breakpoints away they went on to trap, which no count shows: about {:.1} ms of CPU time, by the rate before",
+            ends.detaching_ns / 1e6
         ));
     }
     let thinned = probes.iter().filter(|probe| probe.one_in_max > 1 && probe.detached_ns.is_none()).count();

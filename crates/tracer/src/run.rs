@@ -16,6 +16,7 @@ use lightfoot_kernel::probes::{capabilities, support};
 use lightfoot_model::{Body, Mechanism};
 use lightfoot_sites::{Capabilities, Options, Site, resolve};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeSet;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,9 @@ pub struct Run {
     orders: Orders,
     target: Traced,
     measuring: Measuring,
+    /// Sites that were detached for the budget, and what that cost the probed programs, in ns.
+    detached: BTreeSet<usize>,
+    detaching_ns: f64,
     /// While a budget is kept: a flood on all CPUs must not keep us from seeing it.
     urgent: Option<Urgent>,
     started: Instant,
@@ -154,6 +158,8 @@ impl Run {
             orders,
             target,
             measuring: Measuring::new(),
+            detached: BTreeSet::new(),
+            detaching_ns: 0.0,
             urgent: None,
             started: now,
             next_look: now,
@@ -239,7 +245,7 @@ impl Run {
             let observed = Observed {
                 now_ns: os::monotonic_ns(),
                 own_ns: os::process_cpu_ns(),
-                measuring_ns: self.measuring.cost_ns() as u64,
+                measuring_ns: (self.measuring.cost_ns() + self.detaching_ns) as u64,
                 probes: seen,
                 body_ns: self.account.lines().iter().map(|line| line.body_ns()).collect(),
                 alarms,
@@ -273,6 +279,14 @@ impl Run {
     fn detach(&mut self) -> Result<()> {
         let Some(governor) = &self.governor else { return Ok(()) };
         let gone = |site: usize| governor.report().detached_ns.get(site).copied().flatten().is_some();
+        // While the kernel takes a breakpoint away, its traps go on, and no program of ours counts them.
+        let trapping = |site: usize| {
+            let user = self.sites[site].mechanism.is_user() && !self.detached.contains(&site) && gone(site);
+            let price = self.priced.predicted[site].as_ref().map_or(0.0, |p| p.trigger_ns);
+            if user { governor.firings_per_s(site) * price } else { 0.0 }
+        };
+        let trapping_per_s: f64 = (0..self.sites.len()).map(trapping).sum();
+        let began = Instant::now();
         for group in self.groups.iter_mut().filter(|group| group.attached) {
             if group.sites.iter().all(|&site| gone(site)) {
                 group.group.detach()?;
@@ -280,11 +294,13 @@ impl Run {
                 continue;
             }
             for (slot, &site) in group.sites.iter().enumerate() {
-                if gone(site) {
+                if gone(site) && !self.detached.contains(&site) {
                     group.group.detach_slot(slot as u32)?;
                 }
             }
         }
+        self.detaching_ns += trapping_per_s * began.elapsed().as_secs_f64();
+        self.detached.extend((0..self.sites.len()).filter(|&site| gone(site)));
         Ok(())
     }
 
@@ -421,6 +437,7 @@ impl Run {
             statistics: self.measuring.refused(),
             duration_ns: duration.as_nanos() as u64,
             own_ns,
+            detaching_ns: self.detaching_ns,
             start_ns: self.start_ns,
             begun_ns: self.begun_ns,
             notes: std::mem::take(&mut self.notes),

@@ -101,7 +101,7 @@ pub struct Observed {
     pub now_ns: u64,
     /// Our own CPU time, in ns.
     pub own_ns: u64,
-    /// What measuring cost the probed programs besides (statistics), in ns.
+    /// What measuring (statistics) and detaching (traps that lead nowhere any more) cost the probed programs besides, in ns.
     pub measuring_ns: u64,
     /// Each probe's counters, in the order of the setup.
     pub probes: Vec<Seen>,
@@ -245,6 +245,11 @@ impl Governor {
     /// What the budget did so far.
     pub fn report(&self) -> &Report {
         &self.report
+    }
+
+    /// Firings of a probe per second, at the last look.
+    pub fn firings_per_s(&self, probe: usize) -> f64 {
+        self.states.get(probe).map_or(0.0, |state| state.now_per_s)
     }
 
     /// Spent in the last second, in ns.
