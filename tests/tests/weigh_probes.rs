@@ -216,6 +216,30 @@ fn a_target_that_ends_ends_the_run() {
     assert!(number(&probes(&report)[0], "fired") > 0);
 }
 
+/// A program that waits, and its calls counted from the moment that all is attached: what lightfoot said, and its report.
+fn weigh_waiting(target: &mut Command, ready: impl FnOnce(), spec: &str) -> (String, Value) {
+    let mut target = target.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("target");
+    let mut line = String::new();
+    let mut lines = BufReader::new(target.stdout.take().expect("stdout"));
+    lines.read_line(&mut line).expect("ready");
+    assert_eq!(line, "ready\n");
+    ready();
+    let mut weigh = Command::new(lightfoot_binary());
+    weigh.args(["weigh", spec, "--explain", "-f", "json", "-d", "60s", "-p", &target.id().to_string()]);
+    let mut weigh = weigh.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("lightfoot");
+    let mut said = BufReader::new(weigh.stderr.take().expect("stderr"));
+    let mut stderr = String::new();
+    // It explains once all is attached.
+    said.read_line(&mut stderr).expect("stderr");
+    target.stdin.take().expect("stdin").write_all(b"go\n").expect("go");
+    assert!(target.wait().expect("target").success());
+    said.read_to_string(&mut stderr).expect("stderr");
+    let output = weigh.wait_with_output().expect("lightfoot");
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let report = parsed(&output.stdout, &stderr);
+    (stderr, report)
+}
+
 /// The file at the path is another one by now: what the process runs is probed.
 #[test]
 fn a_program_replaced_on_disk() {
@@ -223,30 +247,33 @@ fn a_program_replaced_on_disk() {
     let dir = tempfile::tempdir().expect("folder");
     let (path, newer) = (dir.path().join("prog"), dir.path().join("prog.new"));
     std::fs::copy(program("caller"), &path).expect("copy");
+    let replace = || {
+        std::fs::copy(program("caller"), &newer).expect("copy");
+        std::fs::rename(&newer, &path).expect("replace");
+    };
     let mut target = Command::new(&path);
     target.args(["--what", "push", "--exactly", &CALLS.to_string()]);
-    let mut target = target.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("target");
-    let mut lines = BufReader::new(target.stdout.take().expect("stdout"));
-    let mut line = String::new();
-    lines.read_line(&mut line).expect("ready");
-    std::fs::copy(program("caller"), &newer).expect("copy");
-    std::fs::rename(&newer, &path).expect("replace");
-
     let spec = format!("uprobe:{}:caller_push", path.display());
-    let mut weigh = Command::new(lightfoot_binary());
-    weigh.args(["weigh", &spec, "--explain", "-f", "json", "-d", "60s", "-p", &target.id().to_string()]);
-    let mut weigh = weigh.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("lightfoot");
-    let mut said = BufReader::new(weigh.stderr.take().expect("stderr"));
-    let mut stderr = String::new();
-    said.read_line(&mut stderr).expect("stderr");
-    target.stdin.take().expect("stdin").write_all(b"go\n").expect("go");
-    target.wait().expect("target");
-    said.read_to_string(&mut stderr).expect("stderr");
-    let output = weigh.wait_with_output().expect("lightfoot");
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    let report = parsed(&output.stdout, &stderr);
-    assert!(stderr.contains("replaced"), "it says so: {stderr}");
-    assert_eq!(number(&probes(&report)[0], "recorded"), CALLS, "{stderr}");
+    let (said, report) = weigh_waiting(&mut target, replace, &spec);
+    assert!(said.contains("replaced"), "it says so: {said}");
+    assert_eq!(number(&probes(&report)[0], "recorded"), CALLS, "{said}");
+}
+
+/// Another file stands at the path in the process's own mount namespace.
+#[test]
+fn a_program_in_another_mount_namespace() {
+    let Some(_turn) = privileged("a_program_in_another_mount_namespace") else { return };
+    let dir = tempfile::tempdir().expect("folder");
+    let path = dir.path().join("prog");
+    std::fs::copy("/bin/true", &path).expect("copy");
+    // Seen in there only, and gone with the process.
+    let script = "mount -t tmpfs none \"$1\" && cp \"$2\" \"$1/prog\" && exec \"$1/prog\" --what push --exactly \"$3\"";
+    let mut target = Command::new("unshare");
+    target.args(["-m", "--propagation", "private", "sh", "-c", script, "sh"]);
+    target.arg(dir.path()).arg(program("caller")).arg(CALLS.to_string());
+    let spec = format!("uprobe:{}:caller_push", path.display());
+    let (said, report) = weigh_waiting(&mut target, || {}, &spec);
+    assert_eq!(number(&probes(&report)[0], "recorded"), CALLS, "{said}");
 }
 
 /// More firings than any budget allows: the probe goes, each firing until then has its outcome, and the command goes on.
