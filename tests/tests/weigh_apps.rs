@@ -89,8 +89,10 @@ fn calls_of_openssl_are_seen_wherever_the_probes_stand() {
         assert!(writes + begun >= requests, "{row}");
         let bytes = number(&seen["bytes_written"]);
         assert!(bytes >= writes * 1024 && bytes < writes * 2048, "{row}");
-        // A read for each request, and each call is an entry and an end.
-        assert!(number(&seen["counted"]) >= 2 * writes - begun, "{row}");
+        // A read for each request. Single perf events come and go one after the other: then reads and writes are not seen for the same time.
+        let reads = number(&seen["counted"]) - writes;
+        assert!(reads > 0 && (variant == "naive" || reads + begun >= writes), "{row}");
+        // Each call is an entry and an end.
         assert!(number(&seen["fired"]) >= 2 * number(&seen["counted"]), "{row}");
     }
 }

@@ -10,9 +10,13 @@ use super::{Error, Result, Settings, failed};
 use crate::noise::Watch;
 use crate::random::Random;
 use lightfoot_kernel::probes::tls::{Manner, Tls};
+use std::time::Duration;
 
 /// Room for a hundred thousand calls between two reads of the ring.
 const RING_BYTES: u32 = 8 << 20;
+
+/// How often it is looked, ten milliseconds apart, whether all that was detached has ended.
+const LAST_PROGRAMS: u32 = 500;
 
 /// Runs it.
 pub fn run(settings: &Settings, ending: &dyn Fn() -> bool, tell: &mut dyn FnMut(Progress)) -> Result<Report> {
@@ -59,7 +63,7 @@ pub(super) fn warm_up(server: &mut Server, load: &mut Load, ending: &dyn Fn() ->
     const STEPS: u32 = 20;
     let before = server.reading()?.requests;
     for _ in 0..STEPS {
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
         if ending() {
             return Ok(());
         }
@@ -72,7 +76,7 @@ pub(super) fn warm_up(server: &mut Server, load: &mut Load, ending: &dyn Fn() ->
                 "the server is not asked for anything: the load (wrk) does not work".into(),
             ));
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
         steps += 1;
     }
     Ok(())
@@ -106,12 +110,16 @@ impl Watcher for Watching {
 
     fn detach(&mut self) -> Result<()> {
         self.tls.detach();
-        self.tls.take()?;
-        let (counts, received) = (self.tls.counts()?, self.tls.received());
-        if counts.sent != received.events || counts.left != counts.sent + counts.lost {
-            return Err(failed("events do not add up", format!("{counts:?}, {received:?}")));
+        // A program that was interrupted in its middle may still have to end.
+        for _ in 0..LAST_PROGRAMS {
+            self.tls.take()?;
+            let (counts, received) = (self.tls.counts()?, self.tls.received());
+            if counts.sent == received.events && counts.left == counts.sent + counts.lost {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(())
+        Err(failed("events do not add up", format!("{:?}, {:?}", self.tls.counts()?, self.tls.received())))
     }
 
     fn take(&mut self) -> Result<()> {
