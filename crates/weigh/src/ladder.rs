@@ -54,7 +54,7 @@ pub struct Block {
 pub struct Claim {
     /// Run time of the program for each run, in ns.
     pub ns_per_run: f64,
-    /// Runs for each operation; of a timer, for each of its periods.
+    /// Runs for each operation; of a timer, for each of its periods, on all CPUs together.
     pub runs: f64,
 }
 
