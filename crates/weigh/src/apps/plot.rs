@@ -55,6 +55,8 @@ pub fn drawn(report: &Report) -> String {
     );
     for (index, text) in head(report).iter().enumerate() {
         let class = if index == 0 { "head" } else { "soft" };
+        // What stands in brackets has no room in the title.
+        let text = if index == 0 { text.split(" (").next().unwrap_or(text) } else { text };
         line(&mut svg, 20.0, 28.0 + 20.0 * index as f64, class, text);
     }
     svg + &body + "</svg>\n"
