@@ -23,6 +23,8 @@ const CASES: [(&str, u32, f64, &str); 8] = [
 const PROBED: f64 = 1.3;
 /// Around the time in which there was a probe, by lightfoot's own account.
 const MARGIN_NS: u64 = 20_000_000;
+/// The kernel takes its time to take a breakpoint away.
+const GOING_NS: u64 = 100_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A look at the flood: CLOCK_MONOTONIC, calls so far, CPU time so far, in ns.
@@ -147,13 +149,13 @@ fn judge(lines: &[Line], report: &Value, budget_ns: f64, from_start: bool) -> Re
     let probed: Vec<(u64, f64)> = busy
         .iter()
         .filter(|step| {
-            (begun - MARGIN_NS..gone + MARGIN_NS).contains(&step[0]) && price(step) > PROBED * usual
+            (begun - MARGIN_NS..gone + GOING_NS).contains(&step[0]) && price(step) > PROBED * usual
         })
         .map(|step| (step[0], step[2] as f64 - step[1] as f64 * usual))
         .collect();
     let (first, last) = (probed.first().map_or(0, |p| p.0), probed.last().map_or(0, |p| p.0));
     let afterwards: Vec<f64> =
-        busy.iter().filter(|step| step[0] > gone + MARGIN_NS).map(|step| price(step)).collect();
+        busy.iter().filter(|step| step[0] > gone + GOING_NS).map(|step| price(step)).collect();
     let begin = if from_start { first + SECOND_NS } else { 0 };
     let dearest = probed
         .iter()
@@ -166,12 +168,14 @@ fn judge(lines: &[Line], report: &Value, budget_ns: f64, from_start: bool) -> Re
     let own_ns = report["cost"]["own_ns"].as_f64().unwrap_or(0.0);
     let seconds = report["duration_ns"].as_f64().unwrap_or(1.0) / 1e9;
     let account = &report["budget"];
-    let dearest_account = account["dearest_window_ns"].as_f64().or(account["dearest_ns"].as_f64());
+    // A run that ended within two seconds has spent nothing in any second that begins after the first, but for itself.
+    let soon = if from_start { 0.0 } else { account["dearest_ns"].as_f64().unwrap_or(f64::NAN) };
+    let dearest_account = account["dearest_window_ns"].as_f64().unwrap_or(soon);
     Ok(Round {
         rate: 1e9 / usual * crate::machine::cpus() as f64,
         fired: report["probes"][0]["fired"].as_u64().unwrap_or(0),
         detached_s: detached_ns.map(|ns| ns as f64 / 1e9),
-        account: dearest_account.unwrap_or(f64::NAN) / budget_ns,
+        account: dearest_account / budget_ns,
         truth: (dearest + own_ns / seconds.max(1.0)) / budget_ns,
         lasted_s: last.saturating_sub(first) as f64 / 1e9,
         afterwards: median(&afterwards) / usual,

@@ -4,9 +4,10 @@
 //! quantile, since what disturbs a block (other work, the host of a virtual machine) only ever adds. What is attached quickly is attached and detached
 //! many times, so that both kinds of blocks see the same weather; a function of ours without a probe takes no time worth that.
 //!
-//! A body's price: what the kernel's statistics say of it beyond an empty one, block by block, at the same quantile: the bias of the statistics cancels
-//! out. (The difference of two triggers would have the errors of both.) User stacks are weighed with a handful of
-//! frames; a run measures what they cost in the programs that it meets.
+//! A body's price: in programs, what the kernel's statistics say of it beyond an empty one, block by block, at the same quantile: the bias of the
+//! statistics cancels out. In the kernel, where a probe fires for others, too, and they are in the statistics, the difference of two triggers (but for
+//! stacks, which are dear).
+//! User stacks are weighed with a handful of frames; a run measures what they cost in the programs that it meets.
 //!
 //! Interrupts: wall time, since a kernel may keep interrupts out of a thread's CPU time.
 
@@ -297,7 +298,11 @@ fn by_turns(work: &Work, options: &Options) -> Result<Price> {
         if cycle > 0 {
             attach(&mut group, &work.place)?;
         }
-        with.extend((0..blocks).map(|_| block(&work.call, calls)));
+        for _ in 0..blocks {
+            with.push(block(&work.call, calls));
+            // A full ring would make events cheap.
+            group.events(|_| {});
+        }
         done += blocks as u64 * calls;
         group.detach()?;
         without.extend((0..blocks).map(|_| block(&work.call, calls)));
@@ -444,13 +449,22 @@ fn measure_body(family: Family, body: Body) -> Result<Price> {
         }
         // Nobody is process 1 but init.
         Body::Filter => measure_addition(family, &empty, &Options { pid: Some(1), ..empty.clone() }),
-        body => measure_addition(family, &empty, &Options { body, ..empty.clone() }),
+        // Others' firings fill no map and no ring.
+        body => {
+            let pid = (family != Family::Event).then(std::process::id);
+            let empty = Options { pid, ..empty };
+            measure_addition(family, &empty, &Options { body, ..empty.clone() })
+        }
     }
 }
 
 /// What one program takes more than another.
 fn measure_addition(family: Family, less: &Options, more: &Options) -> Result<Price> {
     let trigger = sample_of(family);
-    let (a, b) = (run_time(trigger, less)?, run_time(trigger, more)?);
+    let stack = matches!(more.body, Body::UserStack | Body::KernelStack);
+    let (a, b) = match family {
+        Family::Kernel if !stack => (measure_trigger(trigger, less)?, measure_trigger(trigger, more)?),
+        _ => (run_time(trigger, less)?, run_time(trigger, more)?),
+    };
     Ok(Price { ns: (b.ns - a.ns).max(0.0), error_ns: (a.error_ns.powi(2) + b.error_ns.powi(2)).sqrt() })
 }

@@ -263,6 +263,7 @@ impl Run {
             for (slot, &site) in group.sites.iter().enumerate() {
                 if orders.one_in.get(site) != self.orders.one_in.get(site) {
                     group.group.set_one_in(slot as u32, orders.one_in[site])?;
+                    self.account.set_one_in(site, orders.one_in[site]);
                 }
             }
         }

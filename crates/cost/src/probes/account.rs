@@ -72,8 +72,10 @@ pub struct Line {
     measured: (f64, f64),
     /// Firings while statistics were on.
     watched: f64,
-    /// Sum of N (N - 1) over what was recorded: the variance of the estimate.
+    /// Sum of N - 1 over all firings that were kept with probability 1/N: the variance of the estimate.
     variance: f64,
+    /// The N that holds.
+    one_in: f64,
 }
 
 impl Line {
@@ -87,6 +89,7 @@ impl Line {
             measured: (0.0, 0.0),
             watched: 0.0,
             variance: 0.0,
+            one_in: 1.0,
         }
     }
 
@@ -123,10 +126,12 @@ impl Line {
 
     fn observe(&mut self, now: Counts) -> f64 {
         let new = now.since(&self.counts);
-        if new.recorded > 0 {
-            let n = (new.weighed as f64 / new.recorded as f64).max(1.0);
-            self.variance += new.recorded as f64 * n * (n - 1.0);
-        }
+        let n = match new.recorded {
+            0 => self.one_in,
+            recorded => new.weighed as f64 / recorded as f64,
+        };
+        // By all that could have been kept, not by what was: nothing kept is no certainty.
+        self.variance += (new.recorded + new.throttled) as f64 * (n - 1.0).max(0.0);
         self.counts = now;
         self.price_of(&new)
     }
@@ -162,6 +167,13 @@ impl Account {
     /// Takes in the counters of a probe as they are now; what it cost since the last time, in ns.
     pub fn observe(&mut self, probe: usize, now: Counts) -> f64 {
         self.lines.get_mut(probe).map_or(0.0, |line| line.observe(now))
+    }
+
+    /// From now on the body of a probe runs for one in `n` firings.
+    pub fn set_one_in(&mut self, probe: usize, n: u32) {
+        if let Some(line) = self.lines.get_mut(probe) {
+            line.one_in = f64::from(n.max(1));
+        }
     }
 
     /// Takes in what the statistics measured of a group of probes, with the firings of each of its probes meanwhile.
