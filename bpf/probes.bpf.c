@@ -12,7 +12,7 @@
  */
 #include "probes.h"
 #include <bpf/bpf_helpers.h>
-#ifdef LF_NESTED
+#ifdef LF_TYPES
 #include <bpf/bpf_core_read.h>
 #endif
 
@@ -413,17 +413,27 @@ static __always_inline bool is_compat(__u32 flags)
 #endif
 }
 
-/* The number of the system call that the current task is about to leave. */
-static __always_inline __u64 number_left(void)
-{
 #if defined(__TARGET_ARCH_x86)
-	struct pt_regs___x86 *registers = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
-
-	return registers->orig_ax;
+#define REGISTERS struct pt_regs___x86
 #elif defined(__TARGET_ARCH_arm64)
-	struct pt_regs___arm64 *registers = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+#define REGISTERS struct pt_regs___arm64
+#endif
 
-	return (__u32)registers->syscallno;
+extern void *bpf_rdonly_cast(const void *object, __u32 btf_id) __ksym __weak;
+
+/* The number of the system call that the current task is about to leave. Linux 6.2 has a cast that costs nothing; two calls otherwise. */
+static __always_inline __u64 number_left(const __u64 *ctx)
+{
+	REGISTERS *at;
+
+	if (bpf_ksym_exists(bpf_rdonly_cast))
+		at = bpf_rdonly_cast((void *)ctx[0], bpf_core_type_id_kernel(REGISTERS));
+	else
+		at = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+#if defined(__TARGET_ARCH_x86)
+	return at->orig_ax;
+#elif defined(__TARGET_ARCH_arm64)
+	return (__u32)at->syscallno;
 #endif
 }
 
@@ -451,7 +461,7 @@ static __always_inline int on_enter(__u64 *ctx, body_function body)
 
 static __always_inline int on_exit(__u64 *ctx, body_function body)
 {
-	return on_syscall(ctx, &exited, number_left(), body);
+	return on_syscall(ctx, &exited, number_left(ctx), body);
 }
 
 #define DISPATCHERS(body)                                                                                                          \

@@ -344,6 +344,13 @@ fn listing_attaches_nothing() {
         assert!(listed.lines().any(|line| line == in_caller("uprobe", name)), "{name}: {listed}");
     }
     assert!(!run.objects.iter().any(|object| object.kind == BpfKind::Link), "{:?}", run.objects);
+    // Whether tracefs is mounted or not, and it is mounted for nobody else.
+    let mounts = || std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let before = mounts();
+    let run = Lightfoot::new("weigh -l tracepoint:sched:sched_switc*").run();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(String::from_utf8_lossy(&run.stdout), "tracepoint:sched:sched_switch\n");
+    assert_eq!(mounts(), before);
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub fn run(arguments: &WeighArguments, verbose: bool) -> Result<u8, Failure> {
     }
     let output = Output::open(arguments.output.as_deref())?;
     if arguments.probing.list {
-        return list(arguments, format, output);
+        return list(arguments, format, output, verbose);
     }
     let request = request(arguments)?;
     let ending = Ending::listen()?;
@@ -126,8 +126,8 @@ pub fn run(arguments: &WeighArguments, verbose: bool) -> Result<u8, Failure> {
     Ok(code(status, &outcome))
 }
 
-/// Lists what matches: by name; with `--explain` or in JSON the places that would be chosen.
-fn list(arguments: &WeighArguments, format: Format, output: Output) -> Result<u8, Failure> {
+/// Lists what matches: by name, with `-v` and arguments; with `--explain` or in JSON the places that would be chosen.
+fn list(arguments: &WeighArguments, format: Format, output: Output, verbose: bool) -> Result<u8, Failure> {
     let explain = arguments.probing.explain;
     if explain || format == Format::Json {
         let sites = lightfoot_tracer::sites(&request(arguments)?)?;
@@ -141,7 +141,7 @@ fn list(arguments: &WeighArguments, format: Format, output: Output) -> Result<u8
             names.push(name.to_string());
             true
         };
-        lightfoot_sites::list(pattern, false, &options, &mut each).map_err(lightfoot_tracer::Error::from)?;
+        lightfoot_tracer::list(pattern, verbose, &options, &mut each)?;
     }
     if names.is_empty() {
         let what = arguments.probes.join(" ");

@@ -29,33 +29,33 @@ pub fn list(sites: &[Site], format: Format, explain: bool, out: &mut dyn Write) 
         serde_json::to_writer_pretty(&mut *out, &all)?;
         return writeln!(out);
     }
-    for site in sites {
-        writeln!(out, "{}", site.name)?;
-        if explain {
-            for sentence in explanation(site) {
-                writeln!(out, "    {sentence}")?;
-            }
-        }
+    if explain {
+        return explanations(sites).iter().try_for_each(|line| writeln!(out, "{line}"));
     }
-    Ok(())
+    sites.iter().try_for_each(|site| writeln!(out, "{}", site.name))
 }
 
 /// Says on standard error where each probe is and why.
 pub fn explain(sites: &[Site]) {
-    for site in sites {
-        say!("{}", site.name);
-        for sentence in explanation(site) {
-            say!("    {sentence}");
-        }
+    for line in explanations(sites) {
+        say!("{line}");
     }
 }
 
-fn explanation(site: &Site) -> Vec<String> {
-    let under = site.instruction.map_or(String::new(), |class| format!(", on {}", class.name()));
-    let mut lines =
-        vec![format!("{} at {}{under}", site.mechanism.name(), lightfoot_tracer::place(&site.place))];
-    lines.extend(site.choices.iter().cloned());
-    lines.extend(site.warnings.iter().map(|warning| format!("warning: {warning}")));
+/// Where each probe is, and below it why there; what holds for neighbours alike is said once.
+fn explanations(sites: &[Site]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for alike in sites.chunk_by(|a, b| a.choices == b.choices && a.warnings == b.warnings) {
+        let Some(first) = alike.first() else { continue };
+        for site in alike {
+            let under = site.instruction.map_or(String::new(), |class| format!(", on {}", class.name()));
+            let place = lightfoot_tracer::place(&site.place);
+            lines.push(format!("{}: {} at {place}{under}", site.name, site.mechanism.name()));
+        }
+        let all = if alike.len() > 1 { format!("these {}: ", alike.len()) } else { String::new() };
+        lines.extend(first.choices.iter().map(|choice| format!("    {all}{choice}")));
+        lines.extend(first.warnings.iter().map(|warning| format!("    {all}warning: {warning}")));
+    }
     lines
 }
 

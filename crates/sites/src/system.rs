@@ -19,6 +19,7 @@ const TEXT_BYTES: u64 = 64 << 10;
 pub struct System {
     root: PathBuf,
     pub(crate) path: Vec<PathBuf>,
+    tracefs: Option<PathBuf>,
     btf: OnceCell<Option<Btf>>,
     syscalls: OnceCell<BTreeSet<&'static str>>,
 }
@@ -39,7 +40,12 @@ impl System {
 
     /// A machine whose files lie below `root`, with this `PATH`.
     pub fn at(root: impl Into<PathBuf>, path: Vec<PathBuf>) -> System {
-        System { root: root.into(), path, btf: OnceCell::new(), syscalls: OnceCell::new() }
+        System { root: root.into(), path, tracefs: None, btf: OnceCell::new(), syscalls: OnceCell::new() }
+    }
+
+    /// The same machine, with tracefs in this folder: where it is mounted for one process alone.
+    pub fn with_tracefs(self, folder: impl Into<PathBuf>) -> System {
+        System { tracefs: Some(folder.into()), ..self }
     }
 
     /// A file of this machine.
@@ -63,9 +69,8 @@ impl System {
     /// The folder of events, if tracefs is mounted and may be read.
     pub(crate) fn events(&self) -> Option<PathBuf> {
         let folders = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
-        folders
-            .iter()
-            .map(|folder| self.file(folder))
+        let own = self.tracefs.iter().map(|folder| folder.join("events"));
+        own.chain(folders.iter().map(|folder| self.file(folder)))
             .find(|folder| std::fs::read_dir(folder).is_ok_and(|mut all| all.next().is_some()))
     }
 
@@ -207,5 +212,19 @@ mod tests {
         let format = "name: sched_switch\nID: 1\nformat:\n\tfield:unsigned short common_type;\toffset:0;\n\n\tfield:pid_t prev_pid;\toffset:24;\tsize:4;\n";
         std::fs::write(folder.join("format"), format).unwrap();
         assert_eq!(System::at(root.path(), vec![]).fields("sched", "sched_switch"), ["pid_t prev_pid"]);
+    }
+
+    #[test]
+    fn tracefs_may_be_elsewhere() {
+        let (root, tracefs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = tracefs.path().join("events/sched/sched_switch");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("format"), "format:\n\n\tfield:int prev_prio;\toffset:24;\tsize:4;\n")
+            .unwrap();
+        let system = System::at(root.path(), vec![]);
+        assert_eq!(system.events(), None);
+        let system = system.with_tracefs(tracefs.path());
+        assert_eq!(system.events(), Some(tracefs.path().join("events")));
+        assert_eq!(system.fields("sched", "sched_switch"), ["int prev_prio"]);
     }
 }

@@ -23,4 +23,4 @@ pub use lightfoot_kernel::os::monotonic_ns;
 pub use outcome::Outcome;
 pub use report::place;
 pub use request::{Request, TRIAL, Target};
-pub use run::{Progress, Run, options, sites};
+pub use run::{Progress, Run, list, options, sites};

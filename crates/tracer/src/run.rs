@@ -12,9 +12,10 @@ use lightfoot_cost::probes::governor::{Observed, Orders, Seen, Setup};
 use lightfoot_cost::probes::{Account, Checks, Counts, Governor, Verdict, WARN_NS_PER_S, judge};
 use lightfoot_kernel::Kind;
 use lightfoot_kernel::os::{self, Urgent};
+use lightfoot_kernel::probes::tracefs::Tracefs;
 use lightfoot_kernel::probes::{capabilities, support};
 use lightfoot_model::{Body, Mechanism};
-use lightfoot_sites::{Capabilities, Options, Site, resolve};
+use lightfoot_sites::{Capabilities, Options, Site, System, list_on, resolve_on};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;
 use std::process::ExitStatus;
@@ -90,7 +91,30 @@ pub fn sites(request: &Request) -> Result<Vec<Site>> {
         Target::Process(pid) => Some(pid),
         Target::Machine | Target::Command(_) => None,
     };
-    Ok(resolve(&request.specs, &options(pid, request.limit, request.naive))?)
+    let (system, _tracefs) = machine();
+    Ok(resolve_on(&system, &request.specs, &options(pid, request.limit, request.naive))?)
+}
+
+/// Calls `each` with the name of every probe of this machine that matches the pattern, as [`lightfoot_sites::list`].
+///
+/// # Errors
+/// As [`lightfoot_sites::list`].
+pub fn list(
+    pattern: &str,
+    verbose: bool,
+    options: &Options,
+    each: &mut dyn FnMut(&str) -> bool,
+) -> Result<()> {
+    let (system, _tracefs) = machine();
+    Ok(list_on(&system, pattern, verbose, options, each)?)
+}
+
+/// This machine. Where tracefs is not mounted, it has one of its own as long as the second part lives.
+fn machine() -> (System, Option<Tracefs>) {
+    match Tracefs::open() {
+        Ok(tracefs) => (System::new().with_tracefs(tracefs.path()), Some(tracefs)),
+        Err(_) => (System::new(), None),
+    }
 }
 
 /// How places are chosen on this kernel, for a process or for all, at most `limit` of them.
