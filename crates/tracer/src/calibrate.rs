@@ -17,8 +17,8 @@ use lightfoot_kernel::probes::{Group, Options, Point, Statistics, support, targe
 use lightfoot_kernel::{Error, Kind, Result, os};
 use lightfoot_model::{Body, Instruction, Mechanism, Trigger};
 use lightfoot_sites::{Every, Place};
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Length of a block, in ns of CPU time.
@@ -46,6 +46,8 @@ pub struct Calibration {
     store: Store,
     /// What could not be measured, and why: not tried again.
     failed: BTreeMap<(Trigger, Around, Body), String>,
+    /// Triggers measured by this process: once each.
+    measured: BTreeSet<(Trigger, Around)>,
     changed: bool,
 }
 
@@ -61,7 +63,8 @@ impl Calibration {
     }
 
     fn from(store: Store) -> Calibration {
-        Calibration { prices: store.load(), store, failed: BTreeMap::new(), changed: false }
+        let (failed, measured) = (BTreeMap::new(), BTreeSet::new());
+        Calibration { prices: store.load(), store, failed, measured, changed: false }
     }
 
     /// What is known so far.
@@ -78,7 +81,9 @@ impl Calibration {
         checks: Checks,
         body: Body,
     ) -> Option<Predicted> {
-        if let Some(predicted) = self.prices.predict(trigger, around, checks, body) {
+        if let Some(predicted) = self.prices.predict(trigger, around, checks, body)
+            && !self.wants(trigger, around)
+        {
             return Some(predicted);
         }
         let wanted = (trigger, around, body);
@@ -111,6 +116,12 @@ impl Calibration {
         if std::mem::take(&mut self.changed) {
             self.store.save(&self.prices);
         }
+    }
+
+    /// Whether a trigger has no price, or one from an earlier run that was disturbed: it is measured again until one run finds the machine quiet.
+    fn wants(&self, trigger: Trigger, around: Around) -> bool {
+        let known = self.prices.triggers.get(&(trigger, around));
+        known.is_none_or(|price| price.is_doubtful()) && !self.measured.contains(&(trigger, around))
     }
 
     fn measure(&mut self, trigger: Trigger, around: Around, checks: Checks, body: Body) -> Result<()> {

@@ -12,6 +12,13 @@ pub struct Price {
     pub error_ns: f64,
 }
 
+impl Price {
+    /// Whether it was measured among too much else to be kept for good: it may be off by more than a tenth.
+    pub fn is_doubtful(&self) -> bool {
+        self.error_ns > self.ns / 10.0
+    }
+}
+
 /// Where a program runs decides what helpers cost there: a user stack is at hand in a breakpoint, and has to be looked for in a system call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Family {
