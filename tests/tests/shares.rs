@@ -193,7 +193,15 @@ fn context_switches() {
     let pong_ns = truth["child_cpu_us"].as_f64().expect("us") * 1e3;
     let (share, n) = (ping_ns / (ping_ns + pong_ns), all_ping + all_pong);
     let seen = all_ping as f64 / n as f64;
-    assert!((seen - share).abs() < tolerance(share, n) + 0.03, "{seen}, by CPU time {share}");
+    // Samples may be missing, and all on one side. A hypervisor that takes a CPU away takes its timer, too, while the time is charged to who was
+    // running; and a thread that was woken may wait until an interrupt, such as the timer's, makes a busy CPU look for it: then it runs just after each sample.
+    let due = (ping_ns + pong_ns) / 1e9 * 999.0;
+    let missing = (1.0 - n as f64 / due).max(0.0);
+    assert!(
+        (seen - share).abs() < tolerance(share, n) + 0.03 + missing,
+        "{seen}, by CPU time {share}; {n} samples, {due:.0} due, {:?}",
+        report.accounting
+    );
 }
 
 /// Children that use less CPU time than one period each: a timer per process that starts anew with each child would never fire in them.
