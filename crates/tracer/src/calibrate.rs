@@ -285,7 +285,10 @@ fn measure_trigger(trigger: Trigger, options: &Options) -> Result<Price> {
     if trigger.mechanism == Mechanism::PerfEvent {
         return measure_interrupt(options);
     }
-    let work = work_for(trigger, options.bare)?;
+    let mut work = work_for(trigger, options.bare)?;
+    if matches!(options.body, Body::UserStack | Body::KernelStack) {
+        work.call = deep(trigger);
+    }
     if !work.free {
         return by_turns(&work, options);
     }
@@ -472,9 +475,9 @@ fn measure_body(family: Family, body: Body) -> Result<Price> {
 /// What one program takes more than another.
 fn measure_addition(family: Family, less: &Options, more: &Options) -> Result<Price> {
     let trigger = sample_of(family);
-    let stack = matches!(more.body, Body::UserStack | Body::KernelStack);
     let (a, b) = match family {
-        Family::Kernel if !stack => (measure_trigger(trigger, less)?, measure_trigger(trigger, more)?),
+        // Statistics would count others' firings, too, which the program leaves out.
+        Family::Kernel => (measure_trigger(trigger, less)?, measure_trigger(trigger, more)?),
         _ => (run_time(trigger, less)?, run_time(trigger, more)?),
     };
     Ok(Price { ns: (b.ns - a.ns).max(0.0), error_ns: (a.error_ns.powi(2) + b.error_ns.powi(2)).sqrt() })
