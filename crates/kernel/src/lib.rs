@@ -17,6 +17,7 @@ pub mod abi;
 pub mod calibrate;
 mod error;
 pub mod features;
+mod maps;
 mod mmap;
 pub mod offcpu;
 pub mod os;

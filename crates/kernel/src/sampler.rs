@@ -6,7 +6,7 @@ use crate::offcpu::{self, OffCpu, Sums, Watch};
 use crate::perf::{Attr, PerfEvent, Scope, Source};
 use crate::tables::{Tables, plain_bytes};
 use crate::tick::{self, ClockCheck, Tick};
-use crate::{Error, Kind, Result, features, os};
+use crate::{Error, Kind, Result, features, maps, os};
 use libbpf_rs::{
     Link, Map, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, ProgramMut, RingBuffer,
     RingBufferBuilder,
@@ -24,8 +24,6 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sampler.bpf.o")
 /// What libbpf said last. It prints through a callback without context, so this must be global; bounded to the last lines.
 static LIBBPF_SAYS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const LIBBPF_LINES: usize = 40;
-/// Entries read from `counts` in one system call. More than any bucket holds, or the kernel answers ENOSPC.
-const COUNTS_BATCH: usize = 8192;
 
 /// Which tasks to sample.
 #[derive(Debug)]
@@ -524,36 +522,10 @@ impl Sampler {
     pub fn counts(&self) -> Result<HashMap<u64, Count>> {
         let map = map(&self.object, "counts")?;
         let mut counts = HashMap::new();
-        let (mut keys, mut values) = (vec![0u64; COUNTS_BATCH], vec![Count::default(); COUNTS_BATCH]);
-        // Where the next batch starts: the kernel's business, a bucket number for hash maps.
-        let (mut position, mut next) = (0u64, 0u64);
-        let mut first = true;
-        loop {
-            let mut count = COUNTS_BATCH as u32;
-            let start = if first { std::ptr::null_mut() } else { (&raw mut position).cast() };
-            // SAFETY: `keys` and `values` have room for `count` entries of the map's sizes (8 and 16 bytes); `position` and
-            // `next` for a u32 bucket number. All live until the call returns.
-            let result = unsafe {
-                libbpf_sys::bpf_map_lookup_batch(
-                    map.as_fd().as_raw_fd(),
-                    start,
-                    (&raw mut next).cast(),
-                    keys.as_mut_ptr().cast(),
-                    values.as_mut_ptr().cast(),
-                    &raw mut count,
-                    std::ptr::null(),
-                )
-            };
-            // ENOENT: that was the last batch; it may still have entries.
-            if result < 0 && result != -libc::ENOENT {
-                return Err(Error::io("cannot read the stack counts", io::Error::from_raw_os_error(-result)));
-            }
-            counts.extend(keys.iter().copied().zip(values.iter().copied()).take(count as usize));
-            if result < 0 {
-                return Ok(counts);
-            }
-            (position, first) = (next, false);
-        }
+        maps::read_hash(map.as_fd(), "the stack counts", |key: u64, count: Count| {
+            counts.insert(key, count);
+        })?;
+        Ok(counts)
     }
 
     /// Memory of maps and event buffers in bytes. Source: `memlock` in `/proc/self/fdinfo`.

@@ -6,7 +6,6 @@
 mod abi;
 mod events;
 mod links;
-mod maps;
 mod multi;
 mod nop5;
 mod program;
@@ -19,7 +18,7 @@ pub mod tls;
 pub mod tracefs;
 
 use crate::mmap::Shared;
-use crate::{Error, Kind, Result, os};
+use crate::{Error, Kind, Result, maps, os};
 use abi::row;
 use lightfoot_model::{Body, Mechanism};
 use lightfoot_sites::Place;
@@ -390,7 +389,7 @@ impl Group {
     pub fn hits(&self) -> Result<Vec<Hits>> {
         let mut hits = Vec::new();
         if self.options.body == Body::Simple {
-            maps::read_hash(self.template.map("counts_simple")?, |key: &[u32; 2], weighed| {
+            maps::read_hash(self.template.map("counts_simple")?, "counts", |key: [u32; 2], weighed: u64| {
                 hits.push(Hits { slot: key[0], pid: key[1], weighed });
             })?;
         }
@@ -410,10 +409,16 @@ impl Group {
             }
             Body::SharedCounter => total = maps::read_first(self.template.map("counter_shared")?, 1)?[0],
             Body::Simple => {
-                maps::read_hash(self.template.map("counts_simple")?, |_: &[u32; 2], value| total += value)?;
+                maps::read_hash(self.template.map("counts_simple")?, "counts", |_: [u32; 2], value: u64| {
+                    total += value
+                })?;
             }
             Body::Complex => {
-                maps::read_hash(self.template.map("counts_complex")?, |_: &[u32; 6], value| total += value)?;
+                maps::read_hash(
+                    self.template.map("counts_complex")?,
+                    "counts",
+                    |_: [u32; 6], value: u64| total += value,
+                )?;
             }
             Body::Empty | Body::Event | Body::UserStack | Body::KernelStack => {}
         }

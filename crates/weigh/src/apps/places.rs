@@ -2,10 +2,10 @@
 
 use super::{Error, Result, failed};
 use lightfoot_kernel::probes::tls::{FUNCTIONS, Function, Leaving};
-use lightfoot_kernel::probes::{support, tls};
+use lightfoot_kernel::probes::{self, support, tls};
 use lightfoot_model::{Instruction, Mechanism};
 use lightfoot_sites::leave::{self, End};
-use lightfoot_sites::{Capabilities, Nop5, Options, Place, Site, Spec};
+use lightfoot_sites::{Options, Place, Site, Spec};
 use std::path::Path;
 
 /// Places in each function, and what they are, for people.
@@ -48,7 +48,7 @@ pub fn chosen(library: &Path) -> Result<Places> {
             continue;
         };
         let start = offset(&first)?;
-        let ends = leave::ends_in(library, name, capabilities().nop5);
+        let ends = leave::ends_in(library, name, probes::capabilities().nop5);
         let (function, words) =
             choose(name, start, first.instruction, offset(&moved)?, moved.instruction, ends);
         places.functions.push(function);
@@ -103,18 +103,10 @@ fn some(places: Places, library: &Path) -> Result<Places> {
     }
 }
 
-fn capabilities() -> Capabilities {
-    let working = Mechanism::ALL
-        .into_iter()
-        .filter(|mechanism| mechanism.is_user() && support::check(*mechanism).is_ok());
-    // The kernel with the dangerous form is assumed: places that it would harm are left out.
-    Capabilities::new(working, Nop5::Call)
-}
-
 /// The site of a function's entry; `None` if the library does not have the function.
 fn resolve(library: &Path, name: &str, naive: bool) -> Result<Option<Site>> {
     let spec = Spec::parse(&format!("uprobe:{}:{name}", library.display())).map_err(|e| failed(name, e))?;
-    let options = Options { naive, ..Options::new(capabilities()) };
+    let options = Options { naive, ..Options::new(probes::capabilities()) };
     match lightfoot_sites::resolve(&[spec], &options) {
         Ok(sites) => Ok(sites.into_iter().next()),
         Err(error) if error.kind() == lightfoot_sites::Kind::NotFound => Ok(None),

@@ -26,9 +26,6 @@ pub fn text(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()
                 lines(out, &format!("  {:12}not possible here: {why}", row.variant), width)?;
                 continue;
             }
-            let us = |interval: Option<Interval>| {
-                interval.map(|i| Interval { value: i.value / 1e3, ci95: i.ci95.map(|c| c.map(|v| v / 1e3)) })
-            };
             let (cpu, added) = (us(row.cpu_ns_per_request), us(row.added_ns_per_request));
             let line = format!(
                 "  {:12}{:>10}{:>9}{:>16}{:>10}{:>10}{:>16}{:>8}{:>7}",
@@ -79,9 +76,6 @@ pub fn markdown(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             )?;
             continue;
         }
-        let us = |interval: Option<Interval>| {
-            interval.map(|i| Interval { value: i.value / 1e3, ci95: i.ci95.map(|c| c.map(|v| v / 1e3)) })
-        };
         let (cpu, added) = (us(row.cpu_ns_per_request), us(row.added_ns_per_request));
         writeln!(
             out,
@@ -217,6 +211,11 @@ fn interval(interval: Option<Interval>) -> String {
     interval
         .and_then(|interval| interval.ci95)
         .map_or(String::new(), |[low, high]| format!("{} to {}", number(low), number(high)))
+}
+
+/// ns in us.
+fn us(interval: Option<Interval>) -> Option<Interval> {
+    interval.map(|i| Interval { value: i.value / 1e3, ci95: i.ci95.map(|c| c.map(|v| v / 1e3)) })
 }
 
 fn hits(row: &Row) -> String {

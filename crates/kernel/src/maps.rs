@@ -1,14 +1,30 @@
 //! Maps that are read by system calls.
 
+use crate::abi::Count;
 use crate::{Error, Result};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Entries of a hash map read in one system call: more than any bucket holds.
-const BATCH: usize = 4096;
+/// Entries of a hash map read in one system call: more than any bucket holds, or the kernel answers ENOSPC.
+const BATCH: usize = 8192;
+
+/// What a map's key or value is: words of which every bit pattern is one.
+pub(crate) trait Words: Copy {
+    /// All bits 0.
+    const ZERO: Self;
+}
+impl Words for u64 {
+    const ZERO: u64 = 0;
+}
+impl<const N: usize> Words for [u32; N] {
+    const ZERO: [u32; N] = [0; N];
+}
+impl Words for Count {
+    const ZERO: Count = Count { samples: 0, weight_ns: 0 };
+}
 
 /// Values of key 0 of a map of u64, one or one for each CPU.
-pub(super) fn read_first(map: BorrowedFd<'_>, values: usize) -> Result<Vec<u64>> {
+pub(crate) fn read_first(map: BorrowedFd<'_>, values: usize) -> Result<Vec<u64>> {
     let (key, mut words) = (0u32, vec![0u64; values]);
     // SAFETY: the key has 4 bytes; the kernel writes 8 for each value, of which there is one for each possible CPU at most.
     let result = unsafe {
@@ -20,12 +36,17 @@ pub(super) fn read_first(map: BorrowedFd<'_>, values: usize) -> Result<Vec<u64>>
     Ok(words)
 }
 
-/// Each entry of a hash map with keys of N words of 32 bits and values of 64, read in batches.
-pub(super) fn read_hash<const N: usize>(
+/// Each entry of a hash map, read in batches. `K` and `V` have the sizes of its keys and values; `what` it holds, for the error.
+///
+/// # Errors
+/// The errno of reading.
+pub(crate) fn read_hash<K: Words, V: Words>(
     map: BorrowedFd<'_>,
-    mut take: impl FnMut(&[u32; N], u64),
+    what: &str,
+    mut take: impl FnMut(K, V),
 ) -> Result<()> {
-    let (mut keys, mut values) = (vec![[0u32; N]; BATCH], vec![0u64; BATCH]);
+    let (mut keys, mut values) = (vec![K::ZERO; BATCH], vec![V::ZERO; BATCH]);
+    // Where the next batch starts: the kernel's business, a bucket number for hash maps.
     let (mut position, mut next, mut first) = (0u64, 0u64, true);
     loop {
         let mut count = BATCH as u32;
@@ -44,10 +65,10 @@ pub(super) fn read_hash<const N: usize>(
         };
         // ENOENT: that was the last batch; it may still have entries.
         if result < 0 && result != -libc::ENOENT {
-            return Err(Error::io("cannot read counts", io::Error::from_raw_os_error(-result)));
+            return Err(Error::io(format!("cannot read {what}"), io::Error::from_raw_os_error(-result)));
         }
-        for (key, value) in keys.iter().zip(&values).take(count as usize) {
-            take(key, *value);
+        for (&key, &value) in keys.iter().zip(&values).take(count as usize) {
+            take(key, value);
         }
         if result < 0 {
             return Ok(());
